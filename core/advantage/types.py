@@ -1,0 +1,146 @@
+"""The nouns of the advantage computation: a padded batch in, a factor trace out.
+
+Axis names in this package: N rollouts of a step, T positions (padded to the longest response), P groups (prompts).
+Positions at or beyond a rollout's length are padding: `mask` is False there and every per-token value is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+Per = Literal["rollout", "token", "group"]
+
+
+class AdvantageError(ValueError):
+    """Bad input to the advantage computation: one sentence that names the field and what would be right."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step's rollouts as the advantage rules see them. All log-probs are at the sampling temperature, in nats.
+
+    `sampler_logprob` comes from the engine that sampled, `trainer_logprob` from the trainer at the start of the step;
+    either may be None where no rule of the method needs it. Inputs may be float32; arithmetic is float64.
+    """
+
+    group: np.ndarray  # (N,) int: index of the prompt's group
+    reward: np.ndarray  # (N,) float
+    correct: np.ndarray  # (N,) bool: the correctness part of the reward reached the threshold
+    length: np.ndarray  # (N,) int: response tokens, end-of-sequence included
+    truncated: np.ndarray  # (N,) bool: stopped by the length limit
+    max_length: int  # the limit on new tokens
+    step: int = 0  # the rollout step, from 0: what schedules run on
+    total_steps: int | None = None  # the run's length, for schedules given as a fraction of it
+    sampler_logprob: np.ndarray | None = None  # (N, T)
+    trainer_logprob: np.ndarray | None = None  # (N, T)
+    ref_logprob: np.ndarray | None = None  # (N, T)
+    entropy: np.ndarray | None = None  # (N, T), of the full sampling distribution
+
+    @property
+    def width(self) -> int:
+        """T: the positions the per-token arrays have."""
+        for array in (self.sampler_logprob, self.trainer_logprob, self.entropy, self.ref_logprob):
+            if array is not None:
+                return int(array.shape[1])
+        return int(self.length.max(initial=0))
+
+    @property
+    def mask(self) -> np.ndarray:
+        """(N, T) bool: True on response tokens."""
+        return np.arange(self.width)[None, :] < self.length[:, None]
+
+    @property
+    def groups(self) -> np.ndarray:
+        """(P,) the distinct group indices, ascending."""
+        return np.unique(self.group)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A named rule of the registry (a base rule or a weight) with its parameters filled in."""
+
+    name: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What the policy update does with the advantages (`core/train/losses.py` computes it)."""
+
+    objective: Literal["clip", "gspo", "cispo", "reinforce"] = "clip"
+    aggregation: Literal["token_mean", "sequence_mean", "fixed_length"] = "token_mean"
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    dual_clip: float | None = None  # c > 1: bounds the loss of negative advantages at c * |A|
+    kl: float = 0.0  # coefficient of the k3 KL to the base model
+
+
+@dataclass(frozen=True)
+class Method:
+    """A composition: base rule -> sample weights and token weights, in order -> loss."""
+
+    name: str
+    label: str  # as pages show it: "A3PO on DAPO"
+    base: Rule
+    weights: tuple[Rule, ...] = ()
+    loss: Loss = field(default_factory=Loss)
+    dynamic_sampling: bool = False  # groups of equal rewards are dropped and refilled
+    needs: frozenset[str] = frozenset()  # optional Batch fields that its rules read
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One named multiplier of the advantage.
+
+    `values` is (N,) for "rollout", (N, T) for "token", (P,) in the order of `Batch.groups` for "group".
+    `reason` says in one sentence what the factor is at this step, with its numbers; `explain(i, t)` says why token t of
+    rollout i got its value.
+    """
+
+    id: str  # [a-z0-9_]+, unique within a method; the store's column is f_<id>
+    per: Per
+    values: np.ndarray
+    reason: str
+    explain: Callable[[int, int], str]
+
+    def spread(self, batch: Batch) -> np.ndarray:
+        """(N, T) the factor on every position."""
+        values = np.asarray(self.values, dtype=np.float64)
+        if self.per == "group":
+            values = values[np.searchsorted(batch.groups, batch.group)]
+        return values if self.per == "token" else np.broadcast_to(values[:, None], (len(batch.group), batch.width))
+
+
+@dataclass(frozen=True)
+class Classes:
+    """What ADORA's criteria say of each group, (P,) in the order of `Batch.groups`."""
+
+    label: list[str]  # "favorable", "unfavorable" or "uniform"
+    length_advantage: list[bool | None]  # None: not defined for this group
+    difficulty_advantage: list[bool | None]
+    longest_correct: np.ndarray  # (P,) tokens, NaN without a correct rollout
+    mean_wrong: np.ndarray  # (P,) mean tokens of the usable (not truncated) wrong rollouts, NaN without one
+    weight: np.ndarray  # (P,) the weight the method gave the group, 1 where it has no ADORA weight
+    trained: bool  # whether the method itself uses these classes
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The advantages of a batch and where each came from: advantage = base * product of the factors.
+
+    Equality holds to float64 rounding on every response token; selection is the 0/1 factor `selected`.
+    """
+
+    method: Method
+    base: np.ndarray  # (N,) or (N, T) for a base rule that is per token
+    base_reason: str
+    explain_base: Callable[[int, int], str]
+    factors: list[Factor]
+    advantage: np.ndarray  # (N, T) float64, 0 on padding and on dropped tokens
+    kept: np.ndarray  # (N, T) bool: the token takes part in the loss and its denominators
+    polarity: np.ndarray  # (N,) int8: +1 or -1
+    classes: Classes

@@ -1,0 +1,369 @@
+"""The settings of a run and of an experiment. No torch here: pages and the command line read and check configs with it.
+
+Every error is a `ConfigError` with one sentence that names the field, raised before anything is created.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from core.advantage import AdvantageError, Method, build
+
+Positive = Annotated[int, Field(ge=1)]
+Natural = Annotated[int, Field(ge=0)]
+
+
+class ConfigError(ValueError):
+    """A config that cannot run; the message is one sentence for the person who wrote it."""
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True)
+
+
+class TaskSettings(Settings):
+    name: str = "embedded"
+    pool_size: Annotated[int, Field(ge=1, le=100_000)] = 128
+    """Training prompts: a fixed pool, walked in shuffled epochs, so that prompts come back."""
+
+
+class MethodSettings(Settings):
+    """A recipe of `core.advantage`, with what the user changed about it."""
+
+    name: str = "grpo"
+    base: str | None = None
+    """Another base rule under the recipe's weights: `dapo` under ADORA, say. None keeps the recipe's own."""
+    also: tuple[str, ...] = ()
+    """Recipes whose weights multiply in too: `a3po` with `also: [adora_amplify]`."""
+    set: dict[str, Any] = Field(default_factory=dict)
+    """Parameters of the recipe; `weight.parameter` where two weights share a parameter's name."""
+
+
+class LossSettings(Settings):
+    """What to change about the recipe's loss; None keeps the recipe's value."""
+
+    objective: Literal["clip", "gspo", "cispo", "reinforce"] | None = None
+    aggregation: Literal["token_mean", "sequence_mean", "fixed_length"] | None = None
+    clip_low: Annotated[float, Field(gt=0, lt=1)] | None = None
+    clip_high: Annotated[float, Field(gt=0)] | None = None
+    dual_clip: Annotated[float, Field(gt=1)] | None = None
+    kl: Annotated[float, Field(ge=0)] | None = None
+
+
+class SamplingSettings(Settings):
+    temperature: Annotated[float, Field(gt=0, le=5)] = 1.0
+    max_new_tokens: Annotated[int, Field(ge=1, le=32_768)] = 72
+
+
+class LoraSettings(Settings):
+    r: Annotated[int, Field(ge=1, le=1024)] = 16
+    alpha: Annotated[float, Field(gt=0)] = 32
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    targets: str | tuple[str, ...] = "all-linear"
+
+
+class OptimizerSettings(Settings):
+    name: Literal["adamw", "sgd"] = "adamw"
+    lr: Annotated[float, Field(gt=0, le=1)] = 1e-3
+    warmup_steps: Natural = 0
+    """Optimizer steps over which the learning rate rises linearly from 0."""
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    max_grad_norm: Annotated[float, Field(gt=0)] | None = 1.0
+    """Gradients are scaled down to this norm; None leaves them."""
+
+
+class UpdateSettings(Settings):
+    minibatches: Positive = 1
+    """Optimizer steps a pass over the step's rollouts; each takes whole groups."""
+    epochs: Positive = 1
+
+
+class DynamicSamplingSettings(Settings):
+    enabled: bool | None = None
+    """None keeps the recipe's choice (on for DAPO and what builds on it)."""
+    max_refills: Annotated[int, Field(ge=0, le=64)] = 4
+    """Rounds of fresh prompts for dropped groups; then the step trains on what there is."""
+
+
+class EvaluateSettings(Settings):
+    every: Natural = 10
+    """Steps between evaluations on held-out prompts; 0 turns them off. The last policy is always evaluated then."""
+    prompts: Positive = 64
+    rollouts: Positive = 8
+    k: Positive = 8
+    greedy: bool = True
+    probes: Natural = 4
+    """Fixed held-out prompts whose rollouts and tokens are stored at every evaluation."""
+
+
+class RecordSettings(Settings):
+    after_update: Literal["all", "probe", "off"] = "all"
+    """Log-probs of the same tokens after the update: what the step did to each token."""
+    reference: bool = False
+    """Log-probs under the base model; always recorded with a KL coefficient above 0."""
+
+
+class CheckpointSettings(Settings):
+    every: Positive | None = None
+    """Steps between checkpoints; None: every step for the embedded model, every 10 elsewhere."""
+    keep: Positive = 2
+
+
+class RunConfig(Settings):
+    """One run, complete: the same config gives the same run."""
+
+    name: Annotated[str, Field(max_length=120)] | None = None
+    experiment: str | None = None
+    """The experiment that this run belongs to, if any."""
+    imported: bool = False
+    """The run came from elsewhere: it can be looked at, not started from a page."""
+    model: Annotated[str, Field(min_length=1)] = "embedded"
+    task: TaskSettings = TaskSettings()
+    method: MethodSettings = MethodSettings()
+    loss: LossSettings = LossSettings()
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    steps: Annotated[int, Field(ge=1, le=1_000_000)] = 100
+    schedule_steps: Positive | None = None
+    """The N of schedules given as a fraction of the run; None: `steps`. Extending a run keeps the original N."""
+    prompts_per_step: Positive = 8
+    group_size: Positive = 8
+    sampling: SamplingSettings = SamplingSettings()
+    correct_threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
+    polarity_by: Literal["correct", "sign"] = "correct"
+    lora: LoraSettings = LoraSettings()
+    optimizer: OptimizerSettings = OptimizerSettings()
+    updates: UpdateSettings = UpdateSettings()
+    dynamic_sampling: DynamicSamplingSettings = DynamicSamplingSettings()
+    evaluate: EvaluateSettings = EvaluateSettings()
+    record: RecordSettings = RecordSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    engine: Literal["auto", "transformers"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["float32", "bfloat16"] = "float32"
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """CPU threads; None: as many as there are cores."""
+
+    @field_validator("method", mode="before")
+    @classmethod
+    def _method_by_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _possible(self) -> RunConfig:
+        if self.prompts_per_step > self.task.pool_size:
+            raise ValueError(
+                f"prompts_per_step is {self.prompts_per_step}, but task.pool_size is {self.task.pool_size}: "
+                "a step cannot hold more prompts than the pool"
+            )
+        if self.prompts_per_step % self.updates.minibatches:
+            raise ValueError(
+                f"prompts_per_step ({self.prompts_per_step}) does not divide into updates.minibatches "
+                f"({self.updates.minibatches}): choose a divisor, minibatches take whole groups"
+            )
+        if self.evaluate.every and self.evaluate.k > self.evaluate.rollouts:
+            raise ValueError(
+                f"evaluate.k is {self.evaluate.k}, but evaluate.rollouts is {self.evaluate.rollouts}: "
+                "pass@k needs at least k rollouts a prompt"
+            )
+        if self.evaluate.every and self.evaluate.probes > self.evaluate.prompts:
+            raise ValueError(
+                f"evaluate.probes is {self.evaluate.probes}, but evaluate.prompts is {self.evaluate.prompts}: "
+                "probes are the first of the held-out prompts"
+            )
+        try:
+            self.build_method()
+        except AdvantageError as error:
+            raise ValueError(f"method: {error}") from error
+        return self
+
+    def build_method(self) -> Method:
+        """The composition that this run trains with, the loss overrides applied."""
+        method = self.method
+        loss = self.loss.model_dump(exclude_none=True)
+        return build(
+            method.name,
+            base=method.base,
+            also=method.also,
+            params=method.set,
+            loss=loss,
+            dynamic_sampling=self.dynamic_sampling.enabled,
+        )
+
+    @property
+    def checkpoint_every(self) -> int:
+        return self.checkpoint.every or (1 if self.model == "embedded" else 10)
+
+
+class ExperimentConfig(Settings):
+    """Methods x seeds over one setting; expands to ordinary runs that queue on the device, interleaved."""
+
+    name: str
+    methods: tuple[MethodSettings, ...]
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**31)], ...]
+    look_for: str = ""
+    """What a reader should watch in the curves; pages show it beside the experiment."""
+    run: RunConfig
+    """The setting that all its runs share."""
+
+    @field_validator("methods", mode="before")
+    @classmethod
+    def _methods_by_name(cls, value: Any) -> Any:
+        if isinstance(value, str | Mapping):
+            value = [value]
+        if isinstance(value, Iterable):
+            return tuple({"name": item} if isinstance(item, str) else item for item in value)
+        return value
+
+    @model_validator(mode="after")
+    def _distinct(self) -> ExperimentConfig:
+        for field, values in (("methods", [m.model_dump_json() for m in self.methods]), ("seeds", self.seeds)):
+            if not values:
+                raise ValueError(f"{field} is empty: name at least one")
+            if len(set(values)) < len(values):
+                raise ValueError(f"{field} names the same one twice")
+        return self
+
+    def expand(self, experiment_id: str | None) -> list[RunConfig]:
+        """The runs, seeds outermost, so that every method has one finished run before any has two."""
+        several = len(self.methods) * len(self.seeds) > 1
+        runs = []
+        for seed in self.seeds:
+            for method in self.methods:
+                changes = {
+                    "method": method.model_dump(),
+                    "seed": seed,
+                    "experiment": experiment_id if several else None,
+                }
+                label = self.run.model_copy(update={"method": method}).build_method().label
+                changes["name"] = f"{label}, seed {seed}" if several else (self.name or label)
+                runs.append(parse_run({**self.run.model_dump(), **changes}))
+        return runs
+
+
+def parse_run(data: Mapping[str, Any]) -> RunConfig:
+    """Check one run's settings. Raises ConfigError."""
+    return _validate(RunConfig, data)
+
+
+def parse(data: Mapping[str, Any]) -> ExperimentConfig:
+    """Check a preset: run settings, with `methods` and `seeds` in place of `method` and `seed` for an experiment."""
+    if not isinstance(data, Mapping):
+        raise ConfigError("the config is not a mapping of settings: write `steps: 100`, one setting a line")
+    data = copy.deepcopy(dict(data))
+    for several, one in (("methods", "method"), ("seeds", "seed")):
+        if several in data and one in data:
+            raise ConfigError(f"give {one} or {several}, not both")
+    shell: dict[str, Any] = {"name": data.pop("name", None) or "", "look_for": data.pop("look_for", "")}
+    shell["methods"] = data.pop("methods", None) or [data.pop("method", "grpo")]
+    shell["seeds"] = data.pop("seeds", None) or [data.pop("seed", 0)]
+    for key in ("name", "look_for"):
+        if not isinstance(shell[key], str):
+            raise ConfigError(f"{key} must be text, but is {shell[key]!r}")
+    run = parse_run({**data, "name": shell["name"] or None})
+    experiment = _validate(ExperimentConfig, {**shell, "run": run})
+    experiment.expand(None)  # every method must be possible before any run exists
+    return experiment
+
+
+def load(path: str | Path, overrides: Iterable[str] = ()) -> ExperimentConfig:
+    """Read a YAML config and apply `a.b=value` overrides (values are YAML). Raises ConfigError."""
+    path = Path(path)
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such config file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        raise ConfigError(f"{path}{where}: not valid YAML ({getattr(error, 'problem', 'unreadable')})") from error
+    data = {} if data is None else data
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}: not a mapping of settings: write `steps: 100`, one setting a line")
+    return parse(override(data, overrides))
+
+
+def override(data: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """Apply `a.b=value` strings to a nested mapping; returns a new one. Raises ConfigError."""
+    data = copy.deepcopy(data)
+    for item in overrides:
+        key, equals, raw = item.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"--set {item}: write it as key=value, such as optimizer.lr=0.0005")
+        try:
+            value = _number(yaml.safe_load(raw))
+        except yaml.YAMLError as error:
+            raise ConfigError(f"--set {item}: the value is not valid YAML") from error
+        *parents, last = key.strip().split(".")
+        place = data
+        for parent in parents:
+            inner = place.get(parent)
+            if isinstance(inner, str) and parent == "method":
+                inner = {"name": inner}
+            place[parent] = inner if isinstance(inner, dict) else {}
+            place = place[parent]
+        place[last] = value
+    return data
+
+
+def _number(value: Any) -> Any:
+    """YAML 1.1 reads 1e-3 as text; people mean a number."""
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+def dump(config: RunConfig | ExperimentConfig) -> str:
+    """The config as YAML that `load` reads back to an equal one; tuples become lists."""
+    if isinstance(config, ExperimentConfig):
+        run = json.loads(config.run.model_dump_json(exclude={"name", "method", "seed", "experiment", "imported"}))
+        shell = json.loads(config.model_dump_json(exclude={"run"}))
+        data = {**shell, **run}
+    else:
+        data = json.loads(config.model_dump_json())
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _validate(model: type[BaseModel], data: Mapping[str, Any]) -> Any:
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(_sentence(error, data)) from error
+
+
+def _sentence(error: ValidationError, data: Mapping[str, Any]) -> str:
+    """The first problem as one sentence that names the field."""
+    from difflib import get_close_matches
+
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        near = get_close_matches(field.rpartition(".")[2], _names_at(first["loc"][:-1]), n=1)
+        return f"{field}: no such setting" + (f"; did you mean {near[0]}?" if near else "")
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "value_error":
+        return message if not field else f"{field}: {message}"
+    return f"{field}: {message[0].lower()}{message[1:]}, but it is {first['input']!r}"
+
+
+def _names_at(location: tuple[Any, ...]) -> list[str]:
+    """The settings that exist at a place in the config."""
+    model: Any = RunConfig
+    for part in location:
+        info = getattr(model, "model_fields", {}).get(part)
+        if info is None:
+            break
+        model = info.annotation
+    return list(getattr(model, "model_fields", {}))
