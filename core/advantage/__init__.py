@@ -1,0 +1,39 @@
+"""The subject of the lab: which token gets how much advantage, and why. numpy only.
+
+    method = build("a3po", base="dapo", params={"rho_positive": 3})
+    trace = compute(method, batch)      # trace.advantage = trace.base x the factors, with a reason for each
+
+A method is data: base rule -> weights -> loss. `registry.py` says how to add one.
+"""
+
+from core.advantage.adora import classify
+from core.advantage.aggregate import loss_weights
+from core.advantage.compose import build, factor_columns
+from core.advantage.files import batch_from_json, trace_to_json
+from core.advantage.recipes import Recipe, bases, recipes
+from core.advantage.rules import Param
+from core.advantage.trace import compute
+from core.advantage.types import AdvantageError, Batch, Classes, Factor, Loss, Method, Per, Rule, Trace
+
+__all__ = [
+    "AdvantageError",
+    "Batch",
+    "Classes",
+    "Factor",
+    "Loss",
+    "Method",
+    "Param",
+    "Per",
+    "Recipe",
+    "Rule",
+    "Trace",
+    "bases",
+    "batch_from_json",
+    "build",
+    "classify",
+    "compute",
+    "factor_columns",
+    "loss_weights",
+    "recipes",
+    "trace_to_json",
+]

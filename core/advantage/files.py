@@ -1,0 +1,136 @@
+"""A batch from a JSON file's data, and a trace as JSON: the two ends of `python -m core advantage`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from core.advantage.checks import PER_TOKEN as ALL
+from core.advantage.checks import ROUNDING, checked
+from core.advantage.types import AdvantageError, Batch, Trace
+from core.advantage.words import listed, nearest, num
+
+REQUIRED = ("group", "reward", "length", "max_length", "truncated")
+PER_TOKEN = ("old_logprob", "new_logprob", "ref_logprob", "entropy")
+LARGEST, MOST = 1e30, 1_000_000
+"""The largest real number and the largest count that a file may hold."""
+LARGEST_BATCH = 50_000_000
+"""Rollouts x positions that are computed at once."""
+KEYS = (*REQUIRED, *PER_TOKEN, "step", "total_steps")
+
+
+def batch_from_json(data: Mapping[str, Any], correct_threshold: float = 0.5) -> Batch:
+    """A batch from lists: `group`, `reward`, `length`, `truncated` one entry a rollout, `max_length` a number.
+
+    Optional, one list a token in each rollout: `old_logprob` (the sampler's, taken as the trainer's too),
+    `ref_logprob`, `entropy`, and `new_logprob`, which no advantage rule reads. Optional numbers: `step` (0),
+    `total_steps`. A rollout is correct where its reward >= correct_threshold.
+    Raises AdvantageError, one sentence that names the key.
+    """
+    if not isinstance(data, Mapping):
+        raise AdvantageError(f"the batch must be an object with the keys {listed(REQUIRED)}")
+    for key in data:
+        if key not in KEYS:
+            raise AdvantageError(f"the batch has an unknown key {key!r}{nearest(key, KEYS)}")
+    missing = [key for key in REQUIRED if key not in data]
+    if missing:
+        raise AdvantageError(f"the batch lacks {listed(missing)}")
+    n = len(_list(data["group"], "group"))
+    for key in ("reward", "length", "truncated", *(key for key in PER_TOKEN if key in data)):
+        if len(_list(data[key], key)) != n:
+            raise AdvantageError(f"{key} has {len(data[key])} entries, but group has {n}: give one a rollout")
+    length = [_whole(value, f"length[{i}]", 1) for i, value in enumerate(data["length"])]
+    if n * max(length, default=0) > LARGEST_BATCH:
+        raise AdvantageError(f"the batch is too large: {n} rollouts of up to {max(length)} tokens")
+    tokens = {key: _tokens(data[key], key, length) for key in PER_TOKEN if key in data}
+    reward = np.array([_number(value, f"reward[{i}]") for i, value in enumerate(data["reward"])], dtype=float)
+    truncated = [_flag(value, f"truncated[{i}]") for i, value in enumerate(data["truncated"])]
+    batch = Batch(
+        group=np.array([_whole(value, f"group[{i}]", 0) for i, value in enumerate(data["group"])], dtype=np.int64),
+        reward=reward,
+        correct=reward >= correct_threshold,
+        length=np.array(length, dtype=np.int64),
+        truncated=np.array(truncated, dtype=bool),
+        max_length=_whole(data["max_length"], "max_length", 1),
+        step=_whole(data.get("step", 0), "step", 0),
+        total_steps=None if data.get("total_steps") is None else _whole(data["total_steps"], "total_steps", 1),
+        sampler_logprob=tokens.get("old_logprob"),
+        trainer_logprob=tokens.get("old_logprob"),
+        ref_logprob=tokens.get("ref_logprob"),
+        entropy=tokens.get("entropy"),
+    )
+    return checked(batch, frozenset(name for name in ALL if getattr(batch, name) is not None))
+
+
+def trace_to_json(trace: Trace, batch: Batch) -> dict[str, Any]:
+    """Advantages, kept rollouts, classes and factors in the order of the batch; per-token lists end with the response.
+
+    A factor per "group" has one value a group, in the order of `class`. advantage = base x the factors' values.
+    """
+    width = trace.advantage.shape[1]
+    lengths = np.minimum(batch.length, width)
+
+    def cut(values: np.ndarray) -> list[list[float]]:
+        return [row[:n].tolist() for row, n in zip(values, lengths, strict=True)]
+
+    def plain(values: np.ndarray) -> list[Any]:
+        return cut(values) if values.ndim == 2 else values.tolist()
+
+    groups = batch.groups.tolist()
+    return {
+        "method": trace.method.label,
+        "advantage": cut(trace.advantage),
+        "kept": trace.kept.any(axis=1).tolist(),
+        "class": {str(group): label for group, label in zip(groups, trace.classes.label, strict=True)},
+        "base": {"values": plain(trace.base), "reason": trace.base_reason},
+        "factors": [
+            {"name": f.id, "per": f.per, "values": plain(np.asarray(f.values)), "reason": f.reason}
+            for f in trace.factors
+        ],
+    }
+
+
+def _tokens(rows: Any, key: str, length: list[int]) -> np.ndarray:
+    out = np.zeros((len(length), max(length, default=0)))
+    for i, (row, n) in enumerate(zip(rows, length, strict=True)):
+        if len(_list(row, f"{key}[{i}]")) != n:
+            raise AdvantageError(f"{key}[{i}] has {len(row)} entries, but length[{i}] is {n}: give one a token")
+        out[i, :n] = [_number(value, f"{key}[{i}][{t}]") for t, value in enumerate(row)]
+    wrong = out < -ROUNDING if key == "entropy" else out > ROUNDING
+    if wrong.any():
+        i, t = (int(axis[0]) for axis in np.nonzero(wrong))
+        wanted = "an entropy, at least 0" if key == "entropy" else "a log-prob, at most 0"
+        raise AdvantageError(f"{key}[{i}][{t}] must be {wanted}, but is {num(out[i, t])}")
+    return out
+
+
+def _list(value: Any, key: str) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        raise AdvantageError(f"{key} must be a list, but is {_short(value)}")
+    return value
+
+
+def _number(value: Any, key: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -LARGEST <= value <= LARGEST:
+        raise AdvantageError(f"{key} must be a finite number, but is {_short(value)}")
+    return float(value)
+
+
+def _whole(value: Any, key: str, least: int) -> int:
+    whole = not isinstance(value, bool) and isinstance(value, int | float) and value == value // 1
+    if not whole or not least <= value <= MOST:
+        raise AdvantageError(f"{key} must be a whole number between {least} and {MOST}, but is {_short(value)}")
+    return int(value)
+
+
+def _flag(value: Any, key: str) -> bool:
+    if not isinstance(value, bool) and (not isinstance(value, int | float) or value not in (0, 1)):
+        raise AdvantageError(f"{key} must be true or false, but is {_short(value)}")
+    return bool(value)
+
+
+def _short(value: Any) -> str:
+    text = repr(value) if not isinstance(value, int) or abs(value) < 1e18 else "too large"
+    return text if len(text) <= 60 else text[:60] + "…"

@@ -1,0 +1,184 @@
+"""The methods by name, as data. A recipe is a base, or weights on a base; the loss is the base's.
+
+Sources in `Recipe.source` and in every parameter's text: [P] the paper, its authors' README or figure, [C] read in the
+authors' code, [S] second-hand, [I] inferred.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from core.advantage.registry import BASES, WEIGHTS
+from core.advantage.rules import Param
+from core.advantage.types import Loss, Rule
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """A named composition.
+
+    A bare base has `base` and no weights; anything else has `weights` and `on`, the bare base it stands on unless the
+    user names another. Numbers inside a `Rule` are fixed; `own` renames or pre-sets parameters of the rules.
+    """
+
+    name: str
+    label: str
+    family: str  # for grouping in lists: "bases", "polarity", "tokens", "prompts"
+    summary: str
+    source: str
+    base: Rule | None = None
+    on: str = ""
+    weights: tuple[Rule, ...] = ()
+    loss: Loss = field(default_factory=Loss)
+    dynamic_sampling: bool = False
+    own: tuple[Param, ...] = ()
+
+    @cached_property
+    def params(self) -> tuple[Param, ...]:
+        """What a user can set, each with its `target` "rule.param": the weights' parameters, then the base's."""
+        base = self.base or RECIPES[self.on].base
+        own = {param.target: param for param in self.own}
+        found = []
+        for registry, rule in [*((WEIGHTS, weight) for weight in self.weights), (BASES, base)]:
+            for param in registry[rule.name].params:
+                target = f"{rule.name}.{param.name}"
+                if target in own:
+                    found.append(own[target])
+                elif param.name not in rule.params:
+                    found.append(replace(param, target=target))
+        return tuple(found)
+
+
+_RECIPES = (
+    Recipe(
+        "grpo", "GRPO", "bases",
+        "Each rollout against its group: reward minus the mean, over the standard deviation.",
+        "arXiv 2402.03300 [P]",
+        base=Rule("grpo"),
+        loss=Loss(aggregation="sequence_mean"),
+    ),
+    Recipe(
+        "dapo", "DAPO", "bases",
+        "GRPO's advantage; groups of equal rewards are refilled, all tokens count alike, the upper clip is wider.",
+        "arXiv 2503.14476 [P]",
+        base=Rule("grpo"),
+        loss=Loss(aggregation="token_mean", clip_high=0.28),
+        dynamic_sampling=True,
+    ),
+    Recipe(
+        "dr_grpo", "Dr. GRPO", "bases",
+        "Reward minus the group's mean, with neither the standard deviation nor the response's length divided out.",
+        "arXiv 2503.20783 [P]",
+        base=Rule("dr_grpo"),
+        loss=Loss(aggregation="fixed_length"),
+    ),
+    Recipe(
+        "pm1", "REINFORCE ±1", "bases",
+        "+1 on every correct token and −1 on every wrong one, no group baseline.",
+        "arXiv 2506.01347 [P][C]",
+        base=Rule("pm1"),
+        loss=Loss(aggregation="token_mean"),
+    ),
+    Recipe(
+        "psr", "PSR", "polarity",
+        "Positives only: GRPO's advantages on the full batch, then only correct rollouts are trained on.",
+        "arXiv 2512.21625, its code [C]",
+        on="grpo",
+        weights=(Rule("selection", {"keep": "positive"}),),
+    ),
+    Recipe(
+        "nsr", "NSR", "polarity",
+        "Negatives only: GRPO's advantages on the full batch, then only wrong rollouts are trained on.",
+        "arXiv 2512.21625, its code [C]",
+        on="grpo",
+        weights=(Rule("selection", {"keep": "negative"}),),
+    ),
+    Recipe(
+        "psr_pm1", "PSR ±1", "polarity",
+        "Positives only, with +1 on every correct rollout whatever its group did.",
+        "arXiv 2506.01347 [P][C]",
+        on="pm1",
+        weights=(Rule("selection", {"keep": "positive"}),),
+    ),
+    Recipe(
+        "nsr_pm1", "NSR ±1", "polarity",
+        "Negatives only, with −1 on every wrong rollout whatever its group did.",
+        "arXiv 2506.01347 [P][C]",
+        on="pm1",
+        weights=(Rule("selection", {"keep": "negative"}),),
+    ),
+    Recipe(
+        "w_reinforce", "W-REINFORCE", "polarity",
+        "lambda x PSR + NSR: correct rollouts weigh a little, wrong ones fully.",
+        "arXiv 2506.01347 [P][C]",
+        on="pm1",
+        weights=(Rule("polarity", {"negative": 1.0}),),
+        own=(Param("lambda", 0.1, "weight of the correct rollouts [P]", low=0, high=10, target="polarity.positive"),),
+    ),
+    Recipe(
+        "polarity", "Polarity weights", "polarity",
+        "Correct and wrong rollouts scaled by two numbers; the dynamics follow their ratio.",
+        "arXiv 2512.21625 [P]",
+        on="grpo",
+        weights=(Rule("polarity"),),
+    ),
+    Recipe(
+        "token_shaping", "Token shaping", "tokens",
+        "The most or least likely (or uncertain) tokens of correct and of wrong responses, by scales you set.",
+        "arXiv 2512.21625, its code [C]",
+        on="grpo",
+        weights=(Rule("token_shaping"),),
+    ),
+    Recipe(
+        "a3po", "A3PO", "tokens",
+        "Amplifies unlikely tokens of correct and likely tokens of wrong responses, and fades out over the run.",
+        "arXiv 2512.21625 [P], numbers [S]",
+        on="dapo",
+        weights=(Rule("a3po"),),
+    ),
+    Recipe(
+        "adora_amplify", "ADORA amplify", "prompts",
+        "Prompts whose correct answers run long, or that are mostly failed, weigh more.",
+        "arXiv 2602.10019, for language models [S]",
+        on="grpo",
+        weights=(Rule("adora_amplify"),),
+    ),
+    Recipe(
+        "adora_attenuate", "ADORA attenuate", "prompts",
+        "Prompts whose correct answers don't run long weigh less.",
+        "arXiv 2602.10019, for vision-language models [S]",
+        on="grpo",
+        weights=(Rule("adora_attenuate"),),
+    ),
+    Recipe(
+        "adora_code_llm", "ADORA code, LLM", "prompts",
+        "The released language-model code: the length criterion, and prompts without a correct answer weigh less.",
+        "ADORA's code, March 2025 [C]",
+        on="grpo",
+        weights=(Rule("adora_code_llm"),),
+    ),
+    Recipe(
+        "adora_code_vlm", "ADORA code, VLM", "prompts",
+        "The released vision-language code: the length criterion, and prompts without a usable wrong one weigh less.",
+        "ADORA's code, March 2025 [C]",
+        on="grpo",
+        weights=(Rule("adora_code_vlm"),),
+        own=(
+            Param("eps", 1e-9, "added to the group's standard deviation, as this code's framework does [I]",
+                  low=0, high=1, target="grpo.eps"),
+        ),
+    ),
+)  # fmt: skip
+
+RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _RECIPES}
+
+
+def recipes() -> dict[str, Recipe]:
+    """All recipes by name, in the order lists show them."""
+    return dict(RECIPES)
+
+
+def bases() -> tuple[str, ...]:
+    """The names that can stand under another recipe's weights."""
+    return tuple(name for name, recipe in RECIPES.items() if not recipe.weights)
