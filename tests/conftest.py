@@ -1,0 +1,37 @@
+"""What every suite shares: one thread a process, and the seconds of each suite against its budget."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+BUDGET = tomllib.loads((HERE / "budget.toml").read_text(encoding="utf-8"))["seconds"]
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+_seconds: dict[str, float] = defaultdict(float)
+
+
+def suite_of(nodeid: str) -> str:
+    """The budget line a test belongs to: the longest one that its path starts with."""
+    path = nodeid.split("::", 1)[0]
+    return max((name for name in BUDGET if path.startswith(f"tests/{name}")), key=len, default="elsewhere")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _seconds[suite_of(report.nodeid)] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.section("seconds by suite, and the budget")
+    for name, seconds in sorted(_seconds.items()):
+        budget = BUDGET.get(name)
+        allowed = f"of {budget:>4} s" if budget else "no budget: add it to tests/budget.toml"
+        over = "  OVER BUDGET" if budget and seconds > budget else ""
+        terminalreporter.write_line(f"{name:<18} {seconds:7.1f} s {allowed}{over}")
+    terminalreporter.write_line(f"{'all':<18} {sum(_seconds.values()):7.1f} s of {sum(BUDGET.values()):>4} s")
