@@ -9,23 +9,35 @@ import copy
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from core.advantage import AdvantageError, Method, build
+from core.config_errors import ConfigError, sentence
+from core.config_yaml import NOT_A_MAPPING, PLURALS, numbers, override, read_yaml
 
 Positive = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
 
-
-class ConfigError(ValueError):
-    """A config that cannot run; the message is one sentence for the person who wrote it."""
+__all__ = [
+    "ConfigError", "ExperimentConfig", "MethodSettings", "RunConfig", "dump", "load", "override", "parse", "parse_run",
+    "read_run",
+]  # fmt: skip
 
 
 class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _true_is_no_number(cls, data: Any) -> Any:
+        for name, value in data.items() if isinstance(data, dict) else ():
+            annotation = cls.model_fields[name].annotation if name in cls.model_fields else None
+            if isinstance(value, bool) and {int, float} & {annotation, *get_args(annotation)}:
+                raise ValueError(f"{name} must be a number, but is {str(value).lower()}")
+        return data
 
 
 class TaskSettings(Settings):
@@ -44,6 +56,11 @@ class MethodSettings(Settings):
     """Recipes whose weights multiply in too: `a3po` with `also: [adora_amplify]`."""
     set: dict[str, Any] = Field(default_factory=dict)
     """Parameters of the recipe; `weight.parameter` where two weights share a parameter's name."""
+
+    @field_validator("set", mode="before")
+    @classmethod
+    def _numbers(cls, value: Any) -> Any:
+        return numbers(value)
 
 
 class LossSettings(Settings):
@@ -67,6 +84,13 @@ class LoraSettings(Settings):
     alpha: Annotated[float, Field(gt=0)] = 32
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     targets: str | tuple[str, ...] = "all-linear"
+
+    @field_validator("targets")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        if not value or not all(value):
+            raise ValueError("name at least one linear layer, or write all-linear")
+        return value
 
 
 class OptimizerSettings(Settings):
@@ -110,11 +134,18 @@ class RecordSettings(Settings):
     reference: bool = False
     """Log-probs under the base model; always recorded with a KL coefficient above 0."""
 
+    @field_validator("after_update", mode="before")
+    @classmethod
+    def _off(cls, value: Any) -> Any:
+        return "off" if value is False else value  # YAML reads a bare off as false
+
 
 class CheckpointSettings(Settings):
     every: Positive | None = None
     """Steps between checkpoints; None: every step for the embedded model, every 10 elsewhere."""
     keep: Positive = 2
+    exact: bool = True
+    """Refuse to resume on another machine, thread count or torch, where rounding differs; false goes on there."""
 
 
 class RunConfig(Settings):
@@ -149,7 +180,8 @@ class RunConfig(Settings):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["float32", "bfloat16"] = "float32"
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """CPU threads; None: as many as there are cores."""
+    """CPU threads; None: one for the embedded model (a second gains little, and one gives the same numbers on machines
+    with any number of cores), else as many as there are cores."""
 
     @field_validator("method", mode="before")
     @classmethod
@@ -198,6 +230,11 @@ class RunConfig(Settings):
         )
 
     @property
+    def cpu_threads(self) -> int | None:
+        """The threads to set; None leaves torch's own choice."""
+        return self.threads or (1 if self.model == "embedded" else None)
+
+    @property
     def checkpoint_every(self) -> int:
         return self.checkpoint.every or (1 if self.model == "embedded" else 10)
 
@@ -234,18 +271,26 @@ class ExperimentConfig(Settings):
     def expand(self, experiment_id: str | None) -> list[RunConfig]:
         """The runs, seeds outermost, so that every method has one finished run before any has two."""
         several = len(self.methods) * len(self.seeds) > 1
+        labels = [self._label(method) for method in self.methods]
         runs = []
         for seed in self.seeds:
-            for method in self.methods:
+            for method, label in zip(self.methods, labels, strict=True):
+                if labels.count(label) > 1:
+                    label += "".join(f", {key} {value}" for key, value in method.set.items())
                 changes = {
                     "method": method.model_dump(),
                     "seed": seed,
                     "experiment": experiment_id if several else None,
                 }
-                label = self.run.model_copy(update={"method": method}).build_method().label
-                changes["name"] = f"{label}, seed {seed}" if several else (self.name or label)
+                changes["name"] = (f"{label}, seed {seed}" if several else (self.name or label))[:120]
                 runs.append(parse_run({**self.run.model_dump(), **changes}))
         return runs
+
+    def _label(self, method: MethodSettings) -> str:
+        try:
+            return self.run.model_copy(update={"method": method}).build_method().label
+        except AdvantageError as error:
+            raise ConfigError(f"method: {error}") from error
 
 
 def parse_run(data: Mapping[str, Any]) -> RunConfig:
@@ -256,77 +301,38 @@ def parse_run(data: Mapping[str, Any]) -> RunConfig:
 def parse(data: Mapping[str, Any]) -> ExperimentConfig:
     """Check a preset: run settings, with `methods` and `seeds` in place of `method` and `seed` for an experiment."""
     if not isinstance(data, Mapping):
-        raise ConfigError("the config is not a mapping of settings: write `steps: 100`, one setting a line")
+        raise ConfigError(NOT_A_MAPPING)
     data = copy.deepcopy(dict(data))
-    for several, one in (("methods", "method"), ("seeds", "seed")):
+    for several, one in PLURALS.items():
         if several in data and one in data:
             raise ConfigError(f"give {one} or {several}, not both")
-    shell: dict[str, Any] = {"name": data.pop("name", None) or "", "look_for": data.pop("look_for", "")}
-    shell["methods"] = data.pop("methods", None) or [data.pop("method", "grpo")]
-    shell["seeds"] = data.pop("seeds", None) or [data.pop("seed", 0)]
+    shell: dict[str, Any] = {"name": data.pop("name", None) or "", "look_for": data.pop("look_for", None) or ""}
     for key in ("name", "look_for"):
         if not isinstance(shell[key], str):
-            raise ConfigError(f"{key} must be text, but is {shell[key]!r}")
-    run = parse_run({**data, "name": shell["name"] or None})
-    experiment = _validate(ExperimentConfig, {**shell, "run": run})
+            raise ConfigError(f"{key}: must be text, but is {shell[key]!r}")
+    data["name"] = shell["name"] or None
+    lists = {several: data.pop(several) for several in PLURALS if several in data}
+    first = parse_run(data)
+    run = first.model_copy(update={"method": MethodSettings(), "seed": 0, "experiment": None})
+    shell = {"methods": [first.method], "seeds": [first.seed], **shell, **lists, "run": run}
+    experiment = _validate(ExperimentConfig, shell)
     experiment.expand(None)  # every method must be possible before any run exists
     return experiment
 
 
-def load(path: str | Path, overrides: Iterable[str] = ()) -> ExperimentConfig:
-    """Read a YAML config and apply `a.b=value` overrides (values are YAML). Raises ConfigError."""
-    path = Path(path)
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such config file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark else ""
-        raise ConfigError(f"{path}{where}: not valid YAML ({getattr(error, 'problem', 'unreadable')})") from error
-    data = {} if data is None else data
-    if not isinstance(data, dict):
-        raise ConfigError(f"{path}: not a mapping of settings: write `steps: 100`, one setting a line")
-    return parse(override(data, overrides))
+def load(path: str | Path, overrides: Iterable[str] = (), name: str | None = None) -> ExperimentConfig:
+    """Read a YAML config; apply `a.b=value` overrides (values are YAML) and another name. Raises ConfigError."""
+    data = override(read_yaml(Path(path)), overrides)
+    return parse(data if name is None else {**data, "name": name})
 
 
-def override(data: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """Apply `a.b=value` strings to a nested mapping; returns a new one. Raises ConfigError."""
-    data = copy.deepcopy(data)
-    for item in overrides:
-        key, equals, raw = item.partition("=")
-        if not equals or not key.strip():
-            raise ConfigError(f"--set {item}: write it as key=value, such as optimizer.lr=0.0005")
-        try:
-            value = _number(yaml.safe_load(raw))
-        except yaml.YAMLError as error:
-            raise ConfigError(f"--set {item}: the value is not valid YAML") from error
-        *parents, last = key.strip().split(".")
-        place = data
-        for parent in parents:
-            inner = place.get(parent)
-            if isinstance(inner, str) and parent == "method":
-                inner = {"name": inner}
-            place[parent] = inner if isinstance(inner, dict) else {}
-            place = place[parent]
-        place[last] = value
-    return data
-
-
-def _number(value: Any) -> Any:
-    """YAML 1.1 reads 1e-3 as text; people mean a number."""
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
+def read_run(path: str | Path) -> RunConfig:
+    """Read the complete config of one run, as `dump` wrote it. Raises ConfigError."""
+    return parse_run(read_yaml(Path(path)))
 
 
 def dump(config: RunConfig | ExperimentConfig) -> str:
-    """The config as YAML that `load` reads back to an equal one; tuples become lists."""
+    """The config as YAML that `load` (of a run: `read_run`) reads back to an equal one; tuples become lists."""
     if isinstance(config, ExperimentConfig):
         run = json.loads(config.run.model_dump_json(exclude={"name", "method", "seed", "experiment", "imported"}))
         shell = json.loads(config.model_dump_json(exclude={"run"}))
@@ -340,30 +346,4 @@ def _validate(model: type[BaseModel], data: Mapping[str, Any]) -> Any:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(_sentence(error, data)) from error
-
-
-def _sentence(error: ValidationError, data: Mapping[str, Any]) -> str:
-    """The first problem as one sentence that names the field."""
-    from difflib import get_close_matches
-
-    first = error.errors()[0]
-    field = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        near = get_close_matches(field.rpartition(".")[2], _names_at(first["loc"][:-1]), n=1)
-        return f"{field}: no such setting" + (f"; did you mean {near[0]}?" if near else "")
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "value_error":
-        return message if not field else f"{field}: {message}"
-    return f"{field}: {message[0].lower()}{message[1:]}, but it is {first['input']!r}"
-
-
-def _names_at(location: tuple[Any, ...]) -> list[str]:
-    """The settings that exist at a place in the config."""
-    model: Any = RunConfig
-    for part in location:
-        info = getattr(model, "model_fields", {}).get(part)
-        if info is None:
-            break
-        model = info.annotation
-    return list(getattr(model, "model_fields", {}))
+        raise ConfigError(sentence(error, model)) from error

@@ -1,0 +1,1 @@
+"""Engines: what draws responses from the current policy. `base.py` has the protocol, `transformers.py` the default."""

@@ -9,6 +9,10 @@ from typing import Protocol
 import numpy as np
 
 
+class EngineError(RuntimeError):
+    """Sampling cannot go on; the message is one sentence that says why."""
+
+
 @dataclass(frozen=True)
 class Sampling:
     """How responses are drawn. `temperature` 0 means greedy (log-probs are then those at temperature 1)."""

@@ -6,7 +6,7 @@ positions count from 0. `group` is the index of a prompt within its step and spl
 tokens (end-of-sequence included), times in seconds.
 
 The step of a train row is the rollout step: its policy has had `step` updates. Evaluations and probes of a step are
-made before its update; a finished run has one more folder, step = total, that holds only the evaluation of the last policy.
+made before its update; a finished run has one more folder, step = total, with the evaluation of the last policy alone.
 """
 
 from __future__ import annotations
@@ -154,6 +154,7 @@ ROLLOUTS = _table(
     ("sequence_logprob", _f32, "nats", "sum of the sampler's log-probs"),
     ("base_advantage", _f64, "", "the base rule's advantage; null where it is per token"),
     ("kept", _bool, "", "any of its tokens took part in the update"),
+    ("minibatch", _i32, "", "the optimizer's minibatch, from 0; null in probes"),
 )
 
 TOKENS = _table(

@@ -1,0 +1,75 @@
+"""Configs as YAML text: reading a file, and `a.b=value` overrides."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from core.config_errors import ConfigError
+
+NOT_A_MAPPING = "not a mapping of settings: write `steps: 100`, one setting a line"
+PLURALS = {"methods": "method", "seeds": "seed"}
+"""What an experiment says in place of a run's setting."""
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A file's settings as plain data. Raises ConfigError with the line where it is not YAML."""
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such config file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or 'it is not text'})") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "it cannot be parsed"
+        raise ConfigError(f"{path}{where}: not valid YAML ({problem})") from error
+    data = {} if data is None else data
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}: {NOT_A_MAPPING}")
+    return data
+
+
+def override(data: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """Apply `a.b=value` strings to a nested mapping; returns a new one. Raises ConfigError."""
+    data = copy.deepcopy(data)
+    siblings = {**PLURALS, **{one: several for several, one in PLURALS.items()}}
+    for item in overrides:
+        key, equals, raw = item.partition("=")
+        key = key.strip()
+        if not equals or not key or not all(key.split(".")):
+            raise ConfigError(f"--set {item}: write it as key=value, such as optimizer.lr=0.0005")
+        try:
+            value = numbers(yaml.safe_load(raw))
+        except yaml.YAMLError as error:
+            raise ConfigError(f"--set {item}: the value is not valid YAML") from error
+        data.pop(siblings.get(key), None)
+        *parents, last = key.split(".")
+        place = data
+        for parent in parents:
+            inner = place.get(parent)
+            if isinstance(inner, str) and parent == "method":
+                inner = {"name": inner}
+            if not isinstance(inner, dict | None):
+                raise ConfigError(f"--set {item}: {parent} is {inner!r}, which has no settings in it")
+            place[parent] = {} if inner is None else inner
+            place = place[parent]
+        place[last] = value
+    return data
+
+
+def numbers(value: Any) -> Any:
+    """YAML 1.1 reads 1e-3 as text; people mean a number."""
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    if isinstance(value, list):
+        return [numbers(item) for item in value]
+    return {key: numbers(item) for key, item in value.items()} if isinstance(value, dict) else value

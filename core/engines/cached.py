@@ -1,0 +1,97 @@
+"""Any Hugging Face causal language model as a `Decoder`, through the library's own cache."""
+
+from __future__ import annotations
+
+import inspect
+
+import torch
+from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer
+
+
+class PreallocatedLayer(DynamicLayer):
+    """A layer's keys and values in buffers of their final size: a step writes one slot in place of copying them all."""
+
+    def __init__(self, capacity: int):
+        super().__init__()
+        self.capacity = capacity
+        self.used = 0
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
+        """Append (rows, heads, n, size) states; views of all so far."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self.keys, self.values = self._buffer(key_states), self._buffer(value_states)
+        start, self.used = self.used, self.used + key_states.shape[-2]
+        self.keys[:, :, start : self.used] = key_states
+        self.values[:, :, start : self.used] = value_states
+        return self.keys[:, :, : self.used], self.values[:, :, : self.used]
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        """Row j becomes row indices[j], which is j or lies behind the kept rows: only such rows are copied."""
+        move_rows(self.keys, indices, self.used)
+        move_rows(self.values, indices, self.used)
+        self.keys, self.values = self.keys[: len(indices)], self.values[: len(indices)]
+
+    def _buffer(self, states: torch.Tensor) -> torch.Tensor:
+        rows, heads, _, size = states.shape
+        return states.new_empty((rows, heads, self.capacity, size))
+
+    def get_seq_length(self) -> int:
+        return self.used
+
+
+def move_rows(buffer: torch.Tensor, rows: torch.Tensor, used: int) -> None:
+    """In (..., rows, heads, columns, size), copy row rows[j] over row j where they differ, the first `used` columns."""
+    moved = rows != torch.arange(len(rows), device=rows.device)
+    to = torch.nonzero(moved)[:, 0]
+    if len(to):
+        buffer[..., to, :, :used, :] = buffer[..., rows[moved], :, :used, :]
+
+
+class CachedDecoder:
+    """Runs `model` (a PEFT model's base, LoRA layers included) one token at a time.
+
+    Prompts are left-padded, so that every row's next token lies in the same column; position ids skip the padding.
+    """
+
+    def __init__(self, model: PreTrainedModel, max_new_tokens: int):
+        self.model = model
+        self.max_new_tokens = max_new_tokens
+        self.takes_positions = "position_ids" in inspect.signature(model.forward).parameters
+
+    def prefill(self, input_ids: torch.Tensor, mask: torch.Tensor, repeats: int) -> torch.Tensor:
+        width = input_ids.shape[1]
+        self.cache = DynamicCache(config=self.model.config)
+        for index, layer in enumerate(self.cache.layers):
+            if type(layer) is DynamicLayer:
+                self.cache.layers[index] = PreallocatedLayer(width + self.max_new_tokens)
+        self.width = width
+        self.mask = None if bool(mask.all()) else mask.long()
+        positions = (mask.long().cumsum(-1) - 1).clamp_(min=0)
+        logits = self._forward(input_ids, positions)
+        self.cache.batch_repeat_interleave(repeats)
+        self.position = (positions[:, -1] + 1).repeat_interleave(repeats)
+        if self.mask is not None:
+            tail = self.mask.new_ones((len(mask), self.max_new_tokens))
+            self.mask = torch.cat([self.mask, tail], dim=1).repeat_interleave(repeats, dim=0)
+        return logits.repeat_interleave(repeats, dim=0)
+
+    def step(self, tokens: torch.Tensor) -> torch.Tensor:
+        self.width += 1
+        logits = self._forward(tokens[:, None], self.position[:, None])
+        self.position += 1
+        return logits
+
+    def keep(self, rows: torch.Tensor) -> None:
+        self.cache.batch_select_indices(rows)
+        self.position = self.position[rows]
+        if self.mask is not None:
+            self.mask = self.mask[rows]
+
+    def _forward(self, input_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        inputs = {"position_ids": positions} if self.takes_positions else {}
+        if self.mask is not None:
+            inputs["attention_mask"] = self.mask[:, : self.width]
+        output = self.model(input_ids=input_ids, past_key_values=self.cache, use_cache=True, logits_to_keep=1, **inputs)
+        return output.logits[:, -1]

@@ -1,0 +1,64 @@
+"""Between text and token ids: prompts in, responses and single tokens out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from core.engines.base import EngineError
+
+
+def eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Every id that ends a response: the generation config may name several."""
+    found: set[int] = set()
+    for source in (getattr(model, "generation_config", None), model.config, tokenizer):
+        value = getattr(source, "eos_token_id", None)
+        found.update(value if isinstance(value, list | tuple) else [] if value is None else [value])
+    if not found:
+        raise EngineError("the model names no end-of-sequence token: set eos_token_id in its generation_config.json")
+    return sorted(found)
+
+
+class Texts:
+    """A tokenizer as the engine uses it; the texts of single tokens are remembered by id."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        self.tokenizer = tokenizer
+        self.special = set(tokenizer.all_special_ids)
+        self._tokens: dict[int, str] = {}
+
+    def encode(self, prompts: Sequence[str]) -> list[list[int]]:
+        """The ids of each prompt; a tokenizer with a chat template gets it as the user's message."""
+        chat = bool(getattr(self.tokenizer, "chat_template", None))
+        texts = [self._chat(prompt) for prompt in prompts] if chat else list(prompts)
+        encoded = self.tokenizer(texts, add_special_tokens=not chat)["input_ids"]
+        for prompt, ids in zip(prompts, encoded, strict=True):
+            if not ids:
+                raise EngineError(f"the prompt {prompt!r} has no tokens: every prompt needs at least one")
+        return encoded
+
+    def _chat(self, prompt: str) -> str:
+        message = [{"role": "user", "content": prompt}]
+        return self.tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+
+    def responses(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """The text of each response, special tokens left out."""
+        return self.tokenizer.batch_decode(rows, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    def token(self, token_id: int) -> str:
+        """The token's own text; a special token's name, and the vocabulary's piece for bytes that are no character."""
+        if token_id not in self._tokens:
+            self._tokens[token_id] = self._token(token_id)
+        return self._tokens[token_id]
+
+    def _token(self, token_id: int) -> str:
+        piece = self.tokenizer.convert_ids_to_tokens(token_id) if token_id < len(self.tokenizer) else None
+        if piece is None:
+            return f"<{token_id}>"
+        if token_id in self.special:
+            return piece
+        if piece.startswith("\u2581"):  # decoding one SentencePiece token alone would lose its leading space
+            return piece.replace("\u2581", " ")
+        text = self.tokenizer.decode([token_id], clean_up_tokenization_spaces=False)
+        return piece if not text or "\ufffd" in text else text

@@ -1,0 +1,115 @@
+"""Making run folders: every check first, then each folder appears whole, in one move."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from core.config import ConfigError, ExperimentConfig, RunConfig, dump
+from core.runs import machine
+from core.runs.folders import RunError, new_id, slug
+from core.runs.locks import has_cuda
+from core.runs.status import Status, write_status
+
+BYTES_PER_TOKEN = 130
+"""Of a stored token: about 65 in the live steps, as much again while a run is sealed (measured on embedded runs)."""
+
+SPARE_BYTES = 100 * 2**20
+"""For what is not counted: checkpoints, logs, the machine's own needs."""
+
+
+def create_runs(root: Path, experiment: ExperimentConfig) -> list[Path]:
+    """Make the folders of all runs of an experiment, queued but not started, in the order they should run.
+
+    Raises ConfigError or RunError, before any folder is made, if one of them could not run here.
+    """
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    configs = experiment.expand(f"{stamp}-{slug(experiment.name)}-{secrets.token_hex(2)}")
+    check_machine(experiment.run)
+    check_space(root, configs)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        return [_create(root, config, experiment) for config in configs]
+    except OSError as error:
+        raise RunError(f"{root}: cannot make a run folder there ({error.strerror or error})") from error
+
+
+def check_machine(config: RunConfig) -> None:
+    """Model, task and device must be there. Raises ConfigError with the field that names what is missing."""
+    if config.imported:
+        raise ConfigError("imported: this config came from elsewhere; read it, then set imported to false to train it")
+    from core.models.catalog import require
+    from core.tasks import get_task
+
+    try:
+        require(config.model)
+    except (ValueError, OSError) as error:
+        raise ConfigError(_naming("model", error)) from error
+    try:
+        get_task(config.task.name)
+    except (ValueError, OSError) as error:
+        raise ConfigError(_naming("task.name", error)) from error
+    if config.device == "cuda" and not has_cuda():
+        raise ConfigError("device is cuda, but this machine shows no NVIDIA GPU (or torch is built without): use auto")
+
+
+def check_space(root: Path, configs: list[RunConfig]) -> None:
+    """Raise RunError if the disk could not hold the runs' tokens at their full length."""
+    needed = SPARE_BYTES + sum(map(bytes_needed, configs))
+    there = next(path for path in (root, *root.parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    if free < needed:
+        raise RunError(
+            f"not enough disk space in {root}: {len(configs)} such runs need up to {_megabytes(needed)}, "
+            f"{_megabytes(free)} are free; free some, or choose another folder of runs"
+        )
+
+
+def bytes_needed(config: RunConfig) -> int:
+    """An upper bound on what a run's tokens take on disk."""
+    per_step = config.prompts_per_step * config.group_size * config.sampling.max_new_tokens
+    probes = config.evaluate.probes * config.evaluate.rollouts * config.sampling.max_new_tokens
+    evaluations = config.steps // config.evaluate.every + 1 if config.evaluate.every else 0
+    return BYTES_PER_TOKEN * (config.steps * per_step + evaluations * probes)
+
+
+def _create(root: Path, config: RunConfig, experiment: ExperimentConfig) -> Path:
+    while True:
+        path = root / new_id(config.method.name, config.seed)
+        beside = root / f".new-{path.name}"
+        try:
+            beside.mkdir()
+            if path.exists():
+                beside.rmdir()
+                continue
+            break
+        except FileExistsError:
+            continue
+    now = time.time()
+    (beside / "config.yaml").write_text(dump(config), encoding="utf-8")
+    status = Status(
+        total=config.steps,
+        created=now,
+        heartbeat=now,
+        host=machine.host(),
+        boot_id=machine.boot_id(),
+        label=config.build_method().label,
+        experiment_name=experiment.name if config.experiment else "",
+        look_for=experiment.look_for,
+    )
+    write_status(beside, status)
+    beside.rename(path)
+    return path
+
+
+def _naming(field: str, error: Exception) -> str:
+    """The error's sentence, with the field in front unless it names it already."""
+    text = " ".join(str(error).split())
+    return text if text.startswith(field) else f"{field}: {text}"
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 2**20:.0f} MB" if size < 10 * 2**30 else f"{size / 2**30:.1f} GB"

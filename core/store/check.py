@@ -1,0 +1,220 @@
+"""The promise behind every picture: what the store holds is whole, and gives the trained advantages when recomputed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core.advantage import loss_weights
+from core.store.errors import StoreError
+from core.store.open import Lab, StepLab, open_runs
+from core.store.replay import Replay, replay
+from core.store.schema import FACTOR_PREFIX
+
+TOLERANCE = 1e-6
+"""Times max(1, |advantage|): how far a recomputed advantage may lie from the stored one."""
+MAX_PROBLEMS = 100
+
+
+@dataclass
+class CheckReport:
+    """What `check` found. `problems` is empty for a run that keeps the promise."""
+
+    steps: int = 0
+    rollouts: int = 0
+    tokens: int = 0
+    largest_difference: float = 0.0
+    """Of a recomputed advantage from the stored one, over max(1, |advantage|)."""
+    where: str = ""
+    """The token with the largest difference."""
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    def say(self, problem: str) -> None:
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(problem)
+
+
+def check(run_dir: str | Path, progress: Callable[[int, int], None] | None = None) -> CheckReport:
+    """Check every step of a run. `progress(done, total)` is called after each. Raises StoreError for no run at all."""
+    report = CheckReport()
+    with open_runs([run_dir]) as lab:
+        (run,) = lab.runs
+        steps = lab.steps(run)
+        report.steps = len(steps)
+        try:
+            _check_steps(lab, steps, report)
+        except StoreError as error:
+            report.say(str(error))
+        for done, step in enumerate(steps, start=1):
+            here = lab.step(run, step)
+            try:
+                for split in _check_rows(here, report):
+                    _check_advantages(here, replay(lab, run, step, split), split, report)
+            except StoreError as error:
+                report.say(str(error))
+            if progress is not None:
+                progress(done, len(steps))
+    return report
+
+
+def _check_steps(lab: Lab, steps: list[int], report: CheckReport) -> None:
+    """No gap, metrics with every trained step, and nothing twice."""
+    if steps and steps != list(range(len(steps))):
+        missing = sorted(set(range(steps[-1])) - set(steps))
+        report.say(f"steps {', '.join(map(str, missing[:10]))} are missing")
+    for table in ("metrics", "evals"):
+        for row in lab.rows(f"SELECT step, count(*) AS n FROM {table} GROUP BY step HAVING n > 1 ORDER BY step"):
+            report.say(f"step {row['step']}: {row['n']} rows of {table}")
+    trained = {row["step"] for row in lab.rows("SELECT DISTINCT step FROM rollouts WHERE split = 'train'")}
+    measured = {row["step"] for row in lab.rows("SELECT step FROM metrics")}
+    evaluated = {row["step"] for row in lab.rows("SELECT step FROM evals")}
+    for step in steps:
+        if step in trained and step not in measured:
+            report.say(f"step {step}: no metrics")
+        if step in measured and step not in trained:
+            report.say(f"step {step}: metrics without rollouts")
+        if step not in trained and not (step == steps[-1] and step in evaluated):
+            report.say(f"step {step}: no rollouts")
+
+
+def _check_rows(lab: StepLab, report: CheckReport) -> list[str]:
+    """Rows agree with each other: groups with rollouts, tokens with the summary. Returns the splits to recompute."""
+    rows = lab.rows(
+        """
+        WITH g AS (SELECT split, "group", count(*) AS copies, sum(n) AS n, sum(correct) AS correct
+                   FROM groups GROUP BY ALL),
+        r AS (SELECT split, "group", count(*) AS n, count(DISTINCT rollout) AS different, min(rollout) AS lowest,
+                     max(rollout) AS highest, count(*) FILTER (correct) AS correct FROM rollouts GROUP BY ALL)
+        SELECT split, "group", copies, g.n AS said, g.correct AS said_correct, r.* EXCLUDE (split, "group")
+        FROM g FULL JOIN r USING (split, "group") ORDER BY split, "group"
+        """
+    )
+    splits: dict[str, bool] = {}
+    for row in rows:
+        problem = _problem(row)
+        if problem:
+            report.say(f"step {lab.step}, {row['split']}, group {row['group']}: {problem}")
+        report.rollouts += row["n"] or 0
+        splits[row["split"]] = splits.get(row["split"], True) and not problem
+    counts = lab.rows(
+        """
+        WITH t AS (SELECT split, count(*) AS n, count(sampler_logprob) AS recorded FROM tokens GROUP BY split),
+        s AS (SELECT split, sum(n) AS summed FROM summary WHERE field = 'probability' GROUP BY split)
+        SELECT split, n, recorded, coalesce(summed, 0) AS summed FROM t LEFT JOIN s USING (split)
+        """
+    )
+    for row in counts:
+        report.tokens += row["n"]
+        if row["summed"] != row["recorded"]:
+            report.say(
+                f"step {lab.step}, {row['split']}: the summary counts {row['summed']} of {row['recorded']} tokens"
+            )
+    return [split for split, whole in splits.items() if whole and split != "eval"]
+
+
+def _problem(row: dict[str, Any]) -> str:
+    """What is wrong with a group and its rollouts; '' if nothing."""
+    if row["copies"] is None:
+        return "rollouts without a group"
+    if row["n"] is None:
+        return "a group without rollouts"
+    if row["copies"] > 1 or row["different"] != row["n"]:
+        return "the same key twice"
+    if (row["lowest"], row["highest"]) != (0, row["n"] - 1) or row["said"] != row["n"]:
+        return f"{row['n']} rollouts where the group says {row['said']}"
+    if row["said_correct"] != row["correct"]:
+        return f"{row['correct']} correct rollouts where the group says {row['said_correct']}"
+    return ""
+
+
+def _check_advantages(lab: StepLab, again: Replay, split: str, report: CheckReport) -> None:
+    """Recomputed advantages, factors and loss weights equal the stored ones, and the factors multiply."""
+    batch, trace, mask = again.batch, again.trace, again.batch.mask
+    stored = _stored(lab, split, batch.length)
+    place = _Places(f"step {lab.step}, {split}", list(again.row), mask)
+    base = trace.base if trace.base.ndim == 2 else np.broadcast_to(trace.base[:, None], mask.shape)
+    difference, worst = _compare("advantage", stored, trace.advantage[mask], place, report)
+    if difference > report.largest_difference:
+        report.largest_difference, report.where = difference, place.name(worst)
+    _compare("base_advantage", stored, base[mask], place, report)
+    product = stored["base_advantage"].astype(np.float64)
+    for factor in trace.factors:
+        column = FACTOR_PREFIX + factor.id
+        if column not in stored:
+            report.say(f"{place.where}: the factor {factor.id} has no column {column}")
+            continue
+        _compare(column, stored, factor.spread(batch)[mask], place, report)
+        product *= stored[column]
+    _compare("advantage", stored, product, place, report, "as base x factors")
+    if split == "train":
+        minibatch = stored["minibatch"][np.cumsum(batch.length) - 1]
+        aggregation = again.config.build_method().loss.aggregation
+        weight = loss_weights(trace.kept, batch.length, batch.max_length, aggregation, np.nan_to_num(minibatch))
+        _compare("loss_weight", stored, weight[mask], place, report, least=0)
+    for column, expected in (
+        ("kept", trace.kept[mask]),
+        ("kept_rollout", np.repeat(trace.kept.any(axis=1), batch.length)),
+        ("polarity", np.repeat(trace.polarity, batch.length)),
+    ):
+        _compare(column, stored, expected, place, report)
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Names for the tokens of a split, in the store's order."""
+
+    where: str
+    keys: list[tuple[int, int]]
+    mask: np.ndarray
+
+    def name(self, token: int) -> str:
+        row, position = (axis[token] for axis in np.nonzero(self.mask))
+        group, rollout = self.keys[row]
+        return f"{self.where}, group {group}, rollout {rollout}, position {position}"
+
+
+def _stored(lab: StepLab, split: str, length: np.ndarray) -> dict[str, np.ndarray]:
+    """What the store says of each token, (tokens,); values of its rollout are repeated."""
+    tokens = lab.arrays(
+        f"""SELECT base_advantage, advantage, kept::INT::DOUBLE AS kept, loss_weight{_more(lab.factors("tokens"))}
+        FROM tokens WHERE split = ? ORDER BY "group", rollout, position""",
+        [split],
+    )
+    rollouts = lab.arrays(
+        f"""SELECT polarity::DOUBLE AS polarity, kept::INT::DOUBLE AS kept_rollout, minibatch::DOUBLE AS minibatch
+        {_more(lab.factors("rollouts"))} FROM rollouts WHERE split = ? ORDER BY "group", rollout""",
+        [split],
+    )
+    return tokens | {name: np.repeat(values, length) for name, values in rollouts.items()}
+
+
+def _more(columns: list[str]) -> str:
+    return "".join(f", {column}" for column in columns)
+
+
+def _compare(
+    column: str,
+    stored: dict[str, np.ndarray],
+    expected: np.ndarray,
+    place: _Places,
+    report: CheckReport,
+    how: str = "recomputed",
+    least: float = 1.0,
+) -> tuple[float, int]:
+    """The largest difference over max(least, |expected|), and its token. Reports one that is too large, or a null."""
+    values, expected = stored[column].astype(np.float64), np.asarray(expected, np.float64)
+    apart = np.abs(values - expected)
+    with np.errstate(divide="ignore"):
+        difference = np.divide(apart, np.maximum(least, np.abs(expected)), out=apart.copy(), where=apart > 0)
+    worst = int(np.argmax(np.nan_to_num(difference, nan=np.inf)))
+    if not difference[worst] <= TOLERANCE:
+        report.say(f"{place.name(worst)}: {column} is {values[worst]:.9g} in the store, {expected[worst]:.9g} {how}")
+    return float(np.nan_to_num(difference[worst], nan=np.inf)), worst

@@ -1,0 +1,47 @@
+"""The Favorability page's questions: every visit of every prompt, with its class, and the rollouts that made it so.
+
+A visit is a training group of a prompt; visits of one prompt_id count from 0 in the order of steps. No tokens are read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from core.store.open import Lab
+
+
+def visits(lab: Lab, run: str) -> pd.DataFrame:
+    """One row a visit, by step and group: step, group, visit, prompt_id, prompt, answer, n, correct, pass_rate,
+    longest_correct and mean_wrong_length (tokens), length_advantage, difficulty_advantage, label (the class), weight,
+    kept, attempt.
+    """
+    return lab.df(
+        'SELECT step, "group", row_number() OVER (PARTITION BY prompt_id ORDER BY step, "group") - 1 AS visit, '
+        "prompt_id, prompt, answer, n, correct, pass_rate, longest_correct, mean_wrong_length, length_advantage, "
+        'difficulty_advantage, "class" AS label, weight, kept, attempt '
+        "FROM groups WHERE run = ? AND split = 'train' ORDER BY step, \"group\"",
+        [run],
+    )
+
+
+def shares(lab: Lab, run: str) -> pd.DataFrame:
+    """One row a step: step, groups (sampled), favorable, unfavorable, uniform (shares), mean_weight (kept groups)."""
+    return lab.df(
+        "SELECT step, count(*) AS groups, avg((\"class\" = 'favorable')::INT) AS favorable, "
+        "avg((\"class\" = 'unfavorable')::INT) AS unfavorable, avg((\"class\" = 'uniform')::INT) AS uniform, "
+        "avg(weight) FILTER (kept) AS mean_weight "
+        "FROM groups WHERE run = ? AND split = 'train' GROUP BY step ORDER BY step",
+        [run],
+    )
+
+
+def rollouts(lab: Lab, run: str) -> pd.DataFrame:
+    """What the classes were made from, in the order of `visits`: step, group, correct, length (tokens), truncated."""
+    return lab.df(
+        'SELECT step, "group", correct, length, truncated FROM rollouts '
+        "WHERE run = ? AND split = 'train' ORDER BY step, \"group\", rollout",
+        [run],
+    )

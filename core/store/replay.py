@@ -1,0 +1,90 @@
+"""The advantages of a stored step, computed again by the very rules that trained.
+
+The store keeps every input of the rules as the trainer saw it (float32), so the trace that comes out equals the trained
+one to float32 rounding, reasons included, which are not stored. Always for a whole step and split: rules look across
+groups.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from core.advantage import AdvantageError, Batch, Trace, compute
+from core.config import RunConfig, read_run
+from core.store.errors import StoreError
+from core.store.open import Lab, StepLab, open_runs
+
+INPUTS = ("sampler_logprob", "trainer_logprob", "ref_logprob", "entropy")
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A step's batch as stored, and its trace. Rollout r of group g is row `row[g, r]` of their arrays."""
+
+    config: RunConfig
+    batch: Batch
+    trace: Trace
+    row: dict[tuple[int, int], int]
+
+
+def replay(lab_or_path: Lab | str | Path, run: str, step: int, split: str = "train") -> Replay:
+    """Recompute the advantages of one step and split of a run. Raises StoreError where it does not have them whole."""
+    if not isinstance(lab_or_path, Lab):
+        with open_runs([lab_or_path]) as lab:
+            return replay(lab, run, step, split)
+    config = read_run(lab_or_path.source(run).path / "config.yaml")
+    batch, row = stored_batch(lab_or_path.step(run, step), config, split)
+    try:
+        trace = compute(config.build_method(), batch, polarity_by=config.polarity_by)
+    except AdvantageError as error:
+        raise StoreError(f"{run}, step {step}, {split}: the advantages cannot be recomputed: {error}") from error
+    return Replay(config, batch, trace, row)
+
+
+def stored_batch(lab: StepLab, config: RunConfig, split: str = "train") -> tuple[Batch, dict[tuple[int, int], int]]:
+    """The batch of a stored step, rollouts ordered by (group, rollout), and the row of each.
+
+    Raises StoreError where there are no rollouts, or not exactly one token for each position.
+    """
+    where = f"{lab.run}, step {lab.step}, {split}"
+    rollouts = lab.arrays(
+        'SELECT "group", rollout, reward, correct, length, truncated FROM rollouts WHERE split = ? ORDER BY ALL',
+        [split],
+    )
+    group, rollout, length = rollouts["group"], rollouts["rollout"], rollouts["length"]
+    if not len(group):
+        raise StoreError(f"{where}: there are no rollouts")
+    tokens = lab.arrays(
+        f'SELECT "group", rollout, position, {", ".join(INPUTS)} FROM tokens WHERE split = ? ORDER BY ALL', [split]
+    )
+    row = {key: i for i, key in enumerate(zip(group.tolist(), rollout.tolist(), strict=True))}
+    n, width = len(group), int(length.max())
+    mask = np.arange(width) < length[:, None]
+    whole = len(row) == n and len(tokens["position"]) == mask.sum()
+    for name, values in (("group", group), ("rollout", rollout), ("position", None)):
+        expected = np.nonzero(mask)[1] if values is None else np.repeat(values, length)
+        whole = whole and np.array_equal(tokens[name], expected)
+    if not whole:
+        raise StoreError(f"{where}: the tokens do not fit the rollouts' lengths; the step is not whole")
+    padded = {}
+    for name in INPUTS:
+        if np.isnan(tokens[name]).all():
+            padded[name] = None
+            continue
+        padded[name] = np.zeros((n, width), np.float32)
+        padded[name][mask] = tokens[name]
+    batch = Batch(
+        group=group.astype(np.int64),
+        reward=rollouts["reward"],
+        correct=rollouts["correct"],
+        length=length.astype(np.int64),
+        truncated=rollouts["truncated"],
+        max_length=config.sampling.max_new_tokens,
+        step=lab.step,
+        total_steps=config.schedule_steps or config.steps,
+        **padded,
+    )
+    return batch, row

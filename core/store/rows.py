@@ -1,0 +1,228 @@
+"""From a step's record to Arrow tables with the columns of `schema`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from core.store import schema
+from core.store.errors import StoreError
+from core.store.factors import Factors
+from core.store.record import SplitRecord, StepRecord
+from core.store.summary import summary_rows
+from core.store.text import encode, encode_all
+
+Tables = dict[str, pa.Table]
+
+_OF_GROUPS = ("prompt", "answer", "attempt", "group_kept")
+_OF_ROLLOUTS = ("rollout", "text", "reward", "correctness", "correct", "parts", "traits", "length", "truncated")
+
+
+def tables(record: StepRecord, factors: Factors) -> Tables:
+    """The step's tables; those without a row are left out. Raises StoreError where the record contradicts itself."""
+    parts: dict[str, list[pa.Table]] = {table: [] for table in schema.TABLES}
+    for split in record.splits:
+        _check(split, record.step)
+        parts["groups"].append(_groups(split, record.step))
+        parts["rollouts"].append(_rollouts(split, record.step, factors.rollout))
+        if split.token_ids is not None:
+            tokens = _tokens(split, record.step, factors.token)
+            parts["tokens"].append(tokens)
+            polarity = np.repeat(_polarity(split), split.length)
+            parts["summary"].append(summary_rows(tokens, polarity, np.repeat(split.length, split.length)))
+    for table, row in (("metrics", record.metrics), ("evals", record.eval)):
+        if row is not None:
+            parts[table].append(_one_row(table, {**row, "step": record.step}))
+    joined = {table: pa.concat_tables(several) for table, several in parts.items() if several}
+    return {table: rows for table, rows in joined.items() if rows.num_rows}
+
+
+def _check(split: SplitRecord, step: int) -> None:
+    groups, rollouts = len(split.prompt_id), len(split.group)
+    for name in (*_OF_GROUPS, *_OF_ROLLOUTS):
+        expected, what = (groups, "groups") if name in _OF_GROUPS else (rollouts, "rollouts")
+        if (count := len(getattr(split, name))) != expected:
+            raise StoreError(f"step {step}, {split.split}: {name} has {count} entries for {expected} {what}")
+    if rollouts and not (np.min(split.group) >= 0 and np.max(split.group) < groups):
+        raise StoreError(f"step {step}, {split.split}: group must lie in 0..{groups - 1}")
+    if split.token_text is not None and [len(texts) for texts in split.token_text] != np.asarray(split.length).tolist():
+        raise StoreError(f"step {step}, {split.split}: token_text must have one text a token of each rollout")
+
+
+def _groups(split: SplitRecord, step: int) -> pa.Table:
+    count = len(split.prompt_id)
+    n = np.bincount(split.group, minlength=count)
+    correct = np.bincount(split.group, weights=np.asarray(split.correct, np.float64), minlength=count)
+    reward = np.bincount(split.group, weights=np.asarray(split.reward, np.float64), minlength=count)
+    some = np.maximum(n, 1)
+    columns = {
+        "step": np.full(count, step),
+        "split": [split.split] * count,
+        "group": np.arange(count),
+        "prompt_id": encode_all(split.prompt_id),
+        "prompt": encode_all(split.prompt),
+        "answer": encode_all(split.answer),
+        "n": n,
+        "correct": correct.astype(np.int32),
+        "pass_rate": correct / some,
+        "mean_reward": reward / some,
+        "kept": np.asarray(split.group_kept, bool),
+        "attempt": split.attempt,
+    }
+    if split.trace is not None:
+        classes, present = split.trace.classes, np.unique(split.group)
+        place = {group: i for i, group in enumerate(present.tolist())}
+
+        def spread(values: Any) -> list[Any]:
+            return [values[place[group]] if group in place else None for group in range(count)]
+
+        columns |= {
+            "longest_correct": spread(np.asarray(classes.longest_correct, np.float64)),
+            "mean_wrong_length": spread(np.asarray(classes.mean_wrong, np.float64)),
+            "length_advantage": spread(classes.length_advantage),
+            "difficulty_advantage": spread(classes.difficulty_advantage),
+            "class": spread(classes.label),
+            "weight": spread(np.asarray(classes.weight, np.float64)),
+        }
+    return _table("groups", columns, count)
+
+
+def _rollouts(split: SplitRecord, step: int, factors: Sequence[str]) -> pa.Table:
+    count = len(split.group)
+    columns: dict[str, Any] = {
+        "step": np.full(count, step),
+        "split": [split.split] * count,
+        "group": split.group,
+        "rollout": split.rollout,
+        "prompt_id": encode_all(split.prompt_id[group] for group in split.group),
+        "text": encode_all(split.text),
+        "reward": split.reward,
+        "correctness": split.correctness,
+        "correct": np.asarray(split.correct, bool),
+        "polarity": _polarity(split),
+        "parts": [_pairs(numbers) for numbers in split.parts],
+        "traits": [_pairs(numbers) for numbers in split.traits],
+        "length": split.length,
+        "truncated": np.asarray(split.truncated, bool),
+    }
+    if split.minibatch is not None:
+        columns["minibatch"] = split.minibatch
+    elif split.loss_weight is not None:
+        columns["minibatch"] = np.zeros(count, np.int32)
+    if split.sampler_logprob is not None and count:
+        mask = np.arange(split.sampler_logprob.shape[1]) < np.asarray(split.length)[:, None]
+        columns["sequence_logprob"] = np.where(mask, split.sampler_logprob, 0).sum(axis=1, dtype=np.float64)
+    trace = split.trace
+    if trace is not None:
+        if trace.base.ndim == 1:
+            columns["base_advantage"] = trace.base
+        columns["kept"] = trace.kept.any(axis=1)
+        groups = np.unique(split.group)
+        for factor in _named(trace.factors, token=False, allowed=factors, step=step):
+            values = np.asarray(factor.values)
+            values = values if factor.per == "rollout" else values[np.searchsorted(groups, split.group)]
+            columns[schema.FACTOR_PREFIX + factor.id] = values
+    return _table("rollouts", columns, count, rollout_factors=tuple(factors))
+
+
+def _tokens(split: SplitRecord, step: int, factors: Sequence[str]) -> pa.Table:
+    length = np.asarray(split.length)
+    count, width = int(length.sum()), split.token_ids.shape[1]
+    mask = np.arange(width) < length[:, None]
+    if length.max(initial=0) > width:
+        raise StoreError(f"step {step}, {split.split}: length says {length.max()} tokens, token_ids has {width}")
+    columns: dict[str, Any] = {
+        "step": np.full(count, step),
+        "split": [split.split] * count,
+        "group": np.repeat(split.group, length),
+        "rollout": np.repeat(split.rollout, length),
+        "position": np.nonzero(mask)[1],
+        "token_id": split.token_ids[mask],
+    }
+    if split.token_text is not None:
+        columns["token"] = encode_all(text for texts in split.token_text for text in texts)
+    for name in (
+        "sampler_logprob", "trainer_logprob", "ref_logprob", "entropy", "loss_weight", "ratio", "clipped",
+        "after_logprob", "entropy_after",
+    ):  # fmt: skip
+        if (values := getattr(split, name)) is not None:
+            columns[name] = _flat(values, mask, name, step)
+    trace = split.trace
+    if trace is not None:
+        base = trace.base if trace.base.ndim == 2 else np.broadcast_to(trace.base[:, None], trace.advantage.shape)
+        for name, values in (("base_advantage", base), ("advantage", trace.advantage), ("kept", trace.kept)):
+            columns[name] = _flat(values, mask, name, step)
+        for factor in _named(trace.factors, token=True, allowed=factors, step=step):
+            columns[schema.FACTOR_PREFIX + factor.id] = _flat(factor.values, mask, factor.id, step)
+    return _table("tokens", columns, count, token_factors=tuple(factors))
+
+
+def _polarity(split: SplitRecord) -> np.ndarray:
+    """(N,) +1 or -1: the trace's, which may go by sign; by correctness where there is none."""
+    if split.trace is not None:
+        return np.asarray(split.trace.polarity, np.int8)
+    return np.where(np.asarray(split.correct, bool), 1, -1).astype(np.int8)
+
+
+def _flat(values: Any, mask: np.ndarray, name: str, step: int) -> np.ndarray:
+    """(tokens,) the response tokens of an (N, T) array, whose T may be anything that holds the longest response."""
+    values, width = np.asarray(values), int(np.flatnonzero(mask.any(axis=0)).max(initial=-1)) + 1
+    if values.ndim != 2 or len(values) != len(mask) or values.shape[1] < width:
+        raise StoreError(f"step {step}: {name} has shape {values.shape}, the tokens need ({len(mask)}, {width})")
+    return values[:, :width][mask[:, :width]]
+
+
+def _named(factors: Sequence[Any], token: bool, allowed: Sequence[str], step: int) -> list[Any]:
+    chosen = [factor for factor in factors if (factor.per == "token") == token]
+    for factor in chosen:
+        if factor.id not in allowed:
+            raise StoreError(f"step {step}: the factor {factor.id} is not in the run's schema.json")
+    return chosen
+
+
+def _one_row(table: str, row: Mapping[str, Any]) -> pa.Table:
+    known = {column.name: column.type for column in schema.COLUMNS[table]}
+    for name in row:
+        if name not in known:
+            raise StoreError(f"step {row['step']}: {table} has no column {name}")
+    values = {
+        name: _pairs(value) if isinstance(value, Mapping) else encode(value) if isinstance(value, str) else value
+        for name, value in row.items()
+    }
+    return _table(table, {name: [value] for name, value in values.items()}, 1)
+
+
+def _pairs(numbers: Mapping[str, float | None]) -> list[tuple[str, float | None]]:
+    return [(encode(str(key)), None if _is_nan(value) else float(value)) for key, value in numbers.items()]
+
+
+def _table(name: str, columns: Mapping[str, Any], count: int, **factors: tuple[str, ...]) -> pa.Table:
+    """Columns in the schema's order and types; NaN and absent columns become null."""
+    wanted = schema.arrow(name, **factors)
+    arrays = []
+    for field in wanted:
+        if field.name not in columns:
+            arrays.append(pa.nulls(count, field.type))
+            continue
+        values = columns[field.name]
+        if isinstance(values, np.ndarray) and pa.types.is_floating(field.type):
+            values = values.astype(field.type.to_pandas_dtype())
+        if isinstance(values, np.ndarray):
+            arrays.append(pa.array(values, type=field.type, from_pandas=True))
+        elif pa.types.is_string(field.type):
+            arrays.append(pa.array(values, type=field.type))
+        else:
+            scalars = [None if _is_nan(value) else _plain(value) for value in values]
+            arrays.append(pa.array(scalars, type=field.type))
+    return pa.Table.from_arrays(arrays, schema=wanted)
+
+
+def _is_nan(value: Any) -> bool:
+    return value is None or (isinstance(value, float | np.floating) and bool(np.isnan(value)))
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,275 @@
+"""Training a run: sample, verify, advantage, update, write the step, checkpoint; again.
+
+    train(run_dir, reporter)
+
+reads `run_dir/config.yaml`, goes on from `run_dir/checkpoint/LATEST` if there is one, and leaves the steps in the
+store, checkpoints, and the LoRA adapter in `run_dir/adapter/`. On a CPU the same config gives the same run, token for
+token, and a run that was stopped or killed and resumed ends with the same adapter, bit for bit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from core.advantage import compute, loss_weights
+from core.config import RunConfig, dump, read_run
+from core.engines.base import EngineError
+from core.engines.transformers import TransformersEngine
+from core.store import StepRecord, drop_steps_from, write_schema, write_step
+from core.store.files import replace_text
+from core.tasks import get_task
+from core.train import checkpoint
+from core.train.clock import Clock
+from core.train.environment import check_same, environment
+from core.train.evaluate import Evaluation, Evaluator
+from core.train.failure import keep_batch, not_finite
+from core.train.metrics import step_metrics
+from core.train.policy import load_policy
+from core.train.prompts import Cursor
+from core.train.reporter import Reporter, TrainingError
+from core.train.sampler import Sampler, without_signal
+from core.train.samples import Samples
+from core.train.update import NotFiniteError, Plan, Updated, Updater, minibatches
+
+ADAPTER = "adapter"
+POOL_SEED = 0
+"""Every run of a task draws from the same pool, whatever its seed: the seed is that of the walk through it."""
+
+
+def train(run_dir: Path, reporter: Reporter) -> str:
+    """Train until the config's steps are done or the reporter asks to stop: "finished" or "stopped".
+
+    Raises TrainingError where training cannot go on; the steps written until then stay.
+    """
+    trainer = Trainer(Path(run_dir), reporter)
+    reporter.started(trainer.config.steps, trainer.done)
+    while trainer.done < trainer.config.steps:
+        if reporter.should_stop():
+            trainer.leave()
+            return "stopped"
+        trainer.step()
+    trainer.finish()
+    return "finished"
+
+
+class Trainer:
+    """A run in memory. `done` counts the steps done, and so is the number of the next one."""
+
+    def __init__(self, run_dir: Path, reporter: Reporter):
+        self.run_dir, self.reporter = run_dir, reporter
+        place = checkpoint.latest(run_dir)
+        stored = checkpoint.read_state(place) if place else None
+        self.config = config = _config(run_dir, stored)
+        self.schedule_steps = config.schedule_steps or config.steps
+        self.method = config.build_method()
+        if threads := config.threads or (stored and stored["environment"]["threads"]) or config.cpu_threads:
+            torch.set_num_threads(int(threads))
+        reporter.loading(f"loading the model {config.model}")
+        self.policy = load_policy(config)
+        self.environment = environment(self.policy.device.type)
+        task = get_task(config.task.name)
+        self.cursor = Cursor(task.train_pool(config.task.pool_size, POOL_SEED), config.seed)
+        if len(self.cursor.pool) < config.prompts_per_step:
+            raise TrainingError(
+                f"prompts_per_step is {config.prompts_per_step}, but the task {task.name!r} has only "
+                f"{len(self.cursor.pool)} distinct training prompts: lower it"
+            )
+        self.sampler = Sampler(TransformersEngine(self.policy.model, self.policy.tokenizer), task, config)
+        self.evaluator = Evaluator(self.sampler, config)
+        self.updater = Updater(self.policy, config, self.method.loss)
+        self.done = 0
+        self.checkpointed: int | None = None
+        self.time_write = 0.0
+        self._resume(place, stored)
+
+    def step(self) -> None:
+        """Sample, verify, (score,) advantage, updates, (after-update forward,) write the step, checkpoint."""
+        number, clock = self.done, Clock()
+        with self._failures(number):
+            evaluation = self._evaluate(number, clock)
+            collected = self.sampler.collect(
+                self.cursor, number, self.updater.count, self.method.dynamic_sampling, clock
+            )
+            samples = collected.samples
+            self._score(samples, clock)
+            plan = self._advantages(samples, number, clock)
+            updated = self._update(samples, plan, number, clock)
+            self._after(samples, evaluation, clock)
+        metrics = step_metrics(number, collected, updated, self.entropy_source, clock)
+        metrics |= {"time_evaluate": clock.seconds["evaluate"], "time_write": self.time_write}
+        start = time.perf_counter()
+        write_step(self.run_dir, _record(number, evaluation, samples, metrics))
+        self.done += 1
+        if self.done % self.config.checkpoint_every == 0 or self.done == self.config.steps:
+            self._checkpoint()
+        self.time_write = time.perf_counter() - start
+        self.reporter.step_done(number, metrics | _passed(evaluation))
+
+    def leave(self) -> None:
+        """Stopped: everything that resuming needs, and the adapter as it is."""
+        if self.checkpointed != self.done:
+            self._checkpoint()
+        self.policy.save(self.run_dir / ADAPTER)
+
+    def finish(self) -> None:
+        """All steps are done: the evaluation of the last policy, in a folder of its own, and the adapter."""
+        with self._failures(self.done):
+            evaluation = self._evaluate(self.done, Clock())
+        if evaluation:
+            write_step(self.run_dir, _record(self.done, evaluation))
+            self.reporter.step_done(self.done - 1, _passed(evaluation))
+        self.policy.save(self.run_dir / ADAPTER)
+
+    @property
+    def entropy_source(self) -> str:
+        return "trainer" if self._scores_again else "sampler"
+
+    @property
+    def _scores_again(self) -> bool:
+        """Whether the trainer's log-probs need their own pass: in low precision the sampler's are rounded otherwise."""
+        return self.config.precision != "float32"
+
+    @property
+    def _wants_reference(self) -> bool:
+        return self.method.loss.kl > 0 or self.config.record.reference or "ref_logprob" in self.method.needs
+
+    def _resume(self, place: Path | None, stored: dict[str, Any] | None) -> None:
+        """Go on from a checkpoint, or from the start; steps written after it are dropped, and made again."""
+        if place and stored:
+            if self.config.checkpoint.exact:
+                check_same(stored["environment"], self.environment)
+            checkpoint.restore(place, self.policy, self.updater)
+            self.cursor.restore(stored["cursor"])
+            self.done = self.checkpointed = stored["step"]
+            if self.done > self.config.steps:
+                raise TrainingError(f"steps is {self.config.steps}, but the run has done {self.done} already: raise it")
+            self.reporter.log(f"resuming after {self.done} steps, from {place.parent.name}/{place.name}")
+        write_schema(self.run_dir, self.config)
+        if dropped := drop_steps_from(self.run_dir, self.done):
+            steps = f"step {dropped[0]}" if len(dropped) == 1 else f"steps {min(dropped)} to {max(dropped)}"
+            self.reporter.log(f"dropped {steps}, newer than the checkpoint: computed again")
+
+    def _evaluate(self, number: int, clock: Clock) -> Evaluation | None:
+        """Where it is due, of the policy before the update of this step."""
+        if not self.evaluator.due(number):
+            return None
+        with clock("evaluate"):
+            evaluation = self.evaluator.evaluate(number, self.updater.count)
+            if evaluation.probes:
+                self._score(evaluation.probes, Clock())
+                self._trace(evaluation.probes, number)
+        return evaluation
+
+    def _score(self, samples: Samples, clock: Clock) -> None:
+        """The trainer's log-probs and entropies where they may differ from the sampler's; the reference's if wanted."""
+        record, scorer = samples.record, self.policy.scorer
+        if self._scores_again:
+            with clock("forward"):
+                record.trainer_logprob, record.entropy = scorer.score(samples.sequences)
+        if self._wants_reference:
+            with clock("reference"), self.policy.base():
+                record.ref_logprob, _ = scorer.score(samples.sequences)
+
+    def _trace(self, samples: Samples, number: int) -> None:
+        record = samples.record
+        record.trace = compute(self.method, samples.batch(number, self.schedule_steps), self.config.polarity_by)
+        record.group_kept = np.bincount(record.group, record.trace.kept.any(axis=1)) > 0
+
+    def _advantages(self, samples: Samples, number: int, clock: Clock) -> Plan:
+        """The factor trace, what the aggregation makes of each token, and from both the plan of the update."""
+        record, loss = samples.record, self.method.loss
+        with clock("advantage"):
+            self._trace(samples, number)
+            trained = np.ones(len(record.prompt_id), dtype=bool)
+            if self.method.dynamic_sampling:
+                trained = ~without_signal(record.group, record.reward)
+            record.minibatch = minibatches(record.group, trained, self.config.updates.minibatches)
+            record.loss_weight = loss_weights(
+                record.trace.kept, record.length, record.max_length, loss.aggregation, record.minibatch
+            )
+        return Plan(
+            samples.sequences,
+            record.trainer_logprob,
+            record.trace.advantage,
+            record.loss_weight,
+            record.ref_logprob,
+            record.minibatch,
+        )
+
+    def _update(self, samples: Samples, plan: Plan, number: int, clock: Clock) -> Updated:
+        try:
+            with clock("update"):
+                updated = self.updater.update(plan, number)
+        except NotFiniteError as error:
+            kept = keep_batch(self.run_dir, number, samples, plan)
+            raise TrainingError(not_finite(error, number, self.config, kept)) from error
+        samples.record.ratio, samples.record.clipped = updated.ratio, updated.clipped
+        return updated
+
+    def _after(self, samples: Samples, evaluation: Evaluation | None, clock: Clock) -> None:
+        """Log-probs and entropies of the same tokens after the update, as `record.after_update` wants them."""
+        wanted = self.config.record.after_update
+        chosen = [samples] if wanted == "all" else []
+        if wanted != "off" and evaluation and evaluation.probes:
+            chosen.append(evaluation.probes)
+        with clock("after"):
+            for each in chosen:
+                each.record.after_logprob, each.record.entropy_after = self.policy.scorer.score(each.sequences)
+
+    def _checkpoint(self) -> None:
+        state = {
+            "step": self.done,
+            "schedule_steps": self.schedule_steps,
+            "cursor": self.cursor.state(),
+            "environment": self.environment,
+        }
+        checkpoint.save(self.run_dir, state, self.policy, self.updater, self.config.checkpoint.keep)
+        self.checkpointed = self.done
+
+    @contextmanager
+    def _failures(self, number: int) -> Iterator[None]:
+        """What people can act on, for what happens deep down."""
+        try:
+            yield
+        except EngineError as error:
+            raise TrainingError(f"step {number}: {error}") from error
+        except torch.OutOfMemoryError as error:
+            raise TrainingError(
+                f"step {number}: the GPU is out of memory: lower prompts_per_step, group_size or "
+                "sampling.max_new_tokens, or take a smaller model, then resume"
+            ) from error
+
+
+def _config(run_dir: Path, stored: dict[str, Any] | None) -> RunConfig:
+    """The run's settings; a run that goes on to more steps keeps the N of its schedules, and its config says so."""
+    config = read_run(run_dir / "config.yaml")
+    if stored and config.schedule_steps is None and stored["schedule_steps"] != config.steps:
+        config = config.model_copy(update={"schedule_steps": stored["schedule_steps"]})
+        replace_text(run_dir / "config.yaml", dump(config))
+    return config
+
+
+def _passed(evaluation: Evaluation | None) -> dict[str, Any]:
+    """The held-out numbers whose names no metric of a step has."""
+    return {name: evaluation.metrics[name] for name in ("pass_at_1", "pass_at_k", "greedy")} if evaluation else {}
+
+
+def _record(
+    number: int,
+    evaluation: Evaluation | None,
+    samples: Samples | None = None,
+    metrics: dict[str, Any] | None = None,
+) -> StepRecord:
+    """Everything of a step, as the store takes it."""
+    splits = [samples.record] if samples else []
+    if evaluation:
+        splits += [evaluation.probes.record] if evaluation.probes else []
+        splits.append(evaluation.rollouts.record)
+    return StepRecord(number, splits, metrics, evaluation.metrics if evaluation else None)

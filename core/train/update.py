@@ -1,0 +1,146 @@
+"""The policy update: minibatches x epochs of gradient steps on a step's rollouts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from core.advantage import Loss
+from core.config import RunConfig
+from core.train.forward import Piece, Sequences
+from core.train.losses import kl_k3, policy_terms
+from core.train.policy import Policy
+
+
+class NotFiniteError(ArithmeticError):
+    """The loss or the gradient is NaN or infinite; the adapter is as it was before this minibatch."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to train on. N rollouts, T positions; arrays (N, T) unless said otherwise."""
+
+    sequences: Sequences
+    old: np.ndarray  # float32: the trainer's log-probs at the start of the step
+    advantage: np.ndarray
+    weight: np.ndarray  # the loss weight of each token, 0 on dropped ones
+    reference: np.ndarray | None  # log-probs under the base model
+    minibatch: np.ndarray  # (N,) int
+
+
+@dataclass
+class Updated:
+    """What the update did. (N, T) arrays are of each token's last gradient pass; NaN and False where it had none."""
+
+    ratio: np.ndarray  # float32
+    clipped_low: np.ndarray  # bool
+    clipped_high: np.ndarray  # bool
+    loss: float | None  # mean over the updates
+    policy_loss: float | None
+    grad_norm: float | None  # before clipping, mean over the updates
+    update_norm: float  # of the change of the adapter's weights
+    lr: float | None  # of the last update
+    updates: int
+    skipped: int  # minibatches in which no token was kept
+
+    @property
+    def clipped(self) -> np.ndarray:
+        return self.clipped_low | self.clipped_high
+
+
+class Updater:
+    """The optimizer with its warm-up; `count` is the optimizer steps made since the run began."""
+
+    def __init__(self, policy: Policy, config: RunConfig, loss: Loss):
+        self.policy = policy
+        self.config = config
+        self.loss = loss
+        self.count = 0
+        settings = config.optimizer
+        parameters = list(policy.parameters.values())
+        if settings.name == "adamw":
+            self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
+                parameters, settings.lr, settings.betas, weight_decay=settings.weight_decay, fused=True
+            )
+        else:
+            self.optimizer = torch.optim.SGD(parameters, settings.lr, weight_decay=settings.weight_decay)
+
+    def update(self, plan: Plan, step: int) -> Updated:
+        """Every minibatch in every epoch, in order. Raises NotFiniteError."""
+        shape = plan.old.shape
+        done = Updated(
+            ratio=np.full(shape, np.nan, dtype=np.float32),
+            clipped_low=np.zeros(shape, dtype=bool),
+            clipped_high=np.zeros(shape, dtype=bool),
+            loss=None, policy_loss=None, grad_norm=None, update_norm=0.0, lr=None, updates=0, skipped=0,
+        )  # fmt: skip
+        before = self.policy.flat()
+        numbers: list[tuple[float, float, float]] = []
+        kept = (plan.weight > 0).any(axis=1)
+        with self.policy.training(self.config.seed, step):
+            for _ in range(self.config.updates.epochs):
+                for minibatch in range(self.config.updates.minibatches):
+                    rows = np.flatnonzero(kept & (plan.minibatch == minibatch))
+                    if len(rows):
+                        numbers.append(self._minibatch(plan, rows, done))
+                    else:
+                        done.skipped += 1
+        if numbers:
+            done.loss, done.policy_loss, done.grad_norm = np.mean(numbers, axis=0).tolist()
+            done.updates, done.lr = len(numbers), self.optimizer.param_groups[0]["lr"]
+            done.update_norm = float((self.policy.flat() - before).norm())
+        return done
+
+    def _minibatch(self, plan: Plan, rows: np.ndarray, done: Updated) -> tuple[float, float, float]:
+        """One optimizer step on these rollouts; its loss, policy loss and gradient norm."""
+        self.optimizer.zero_grad(set_to_none=True)
+        total = policy_total = 0.0
+        for piece in self.policy.scorer.pieces(plan.sequences.rows(rows)):
+            loss, policy_loss = self._loss(plan, rows[piece.rows], piece, done)
+            total += loss.item()
+            policy_total += policy_loss.item()
+            if not np.isfinite(total):
+                raise NotFiniteError("the loss")
+            loss.backward()
+        settings = self.config.optimizer
+        parameters = self.policy.parameters.values()
+        limit = settings.max_grad_norm or float("inf")
+        norm = float(torch.nn.utils.clip_grad_norm_(parameters, limit))
+        if not np.isfinite(norm):
+            raise NotFiniteError("the gradient")
+        for group in self.optimizer.param_groups:
+            group["lr"] = settings.lr * min(1.0, (self.count + 1) / max(1, settings.warmup_steps))
+        self.optimizer.step()
+        self.count += 1
+        return total, policy_total, norm
+
+    def _loss(self, plan: Plan, rows: np.ndarray, piece: Piece, done: Updated) -> tuple[torch.Tensor, torch.Tensor]:
+        """A micro-batch's share of its minibatch's loss, with the policy part of it."""
+        width = piece.mask.shape[1]
+
+        def of(array: np.ndarray) -> torch.Tensor:
+            return torch.from_numpy(array[rows, :width].astype(np.float32)).to(piece.logprob.device)
+
+        weight = of(plan.weight)
+        terms = policy_terms(self.loss, piece.logprob, of(plan.old), of(plan.advantage), piece.mask)
+        policy_loss = loss = (weight * terms.term).sum()
+        if self.loss.kl:
+            loss = policy_loss + self.loss.kl * (weight * kl_k3(piece.logprob, of(plan.reference))).sum()
+        taken = weight.cpu().numpy() > 0
+        for array, values in (
+            (done.ratio, np.where(taken, terms.ratio.expand(taken.shape).cpu().numpy(), np.nan)),
+            (done.clipped_low, taken & terms.clipped_low.cpu().numpy()),
+            (done.clipped_high, taken & terms.clipped_high.cpu().numpy()),
+        ):
+            array[rows, :width] = values
+        return loss, policy_loss
+
+
+def minibatches(group: np.ndarray, trained: np.ndarray, count: int) -> np.ndarray:
+    """(N,) the minibatch of each rollout: the groups that are `trained` (P,) split evenly into `count`, in order."""
+    of_group = np.zeros(len(trained), dtype=np.int32)
+    for minibatch, groups in enumerate(np.array_split(np.flatnonzero(trained), count)):
+        of_group[groups] = minibatch
+    return of_group[group]

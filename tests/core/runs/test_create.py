@@ -1,0 +1,77 @@
+"""Nothing is created that could not run; what is created is whole."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from core.config import ConfigError, read_run
+from core.runs import RunError, create_runs, list_runs, start
+from core.runs import create as create_module
+from core.runs.status import read_status
+from tests.core.runs.conftest import experiment
+
+
+def test_folders_are_whole_when_they_appear(root: Path) -> None:
+    paths = create_runs(root, experiment(methods=["grpo", "psr"], name="Two ../methods", look_for="watch"))
+    assert [path.parent for path in paths] == [root, root]
+    for path, method in zip(paths, ("grpo", "psr"), strict=True):
+        assert sorted(child.name for child in path.iterdir()) == ["config.yaml", "status.json"]
+        config, status = read_run(path / "config.yaml"), read_status(path)
+        assert status is not None
+        assert (config.method.name, status.state, status.total) == (method, "queued", 5)
+        assert (status.experiment_name, status.look_for) == ("Two ../methods", "watch")
+        assert config.experiment is not None
+        assert "/" not in config.experiment
+    assert not list(root.glob(".*"))
+
+
+def test_a_run_alone_belongs_to_no_experiment(root: Path) -> None:
+    (path,) = create_runs(root, experiment(name="mine", method="a3po"))
+    (info,) = list_runs(root, examples=False)
+    assert (info.experiment, info.experiment_name, info.name) == (None, "", "mine")
+    assert info.label.startswith("A3PO")
+    assert path.name.split("-")[2] == "a3po"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"model": "no-such-org/no-such-model"}, r"^model\b.*no-such-model"),
+        ({"model": "/no/such/folder"}, r"^model\b.*/no/such/folder"),
+        ({"task": {"name": "riddles"}}, r"^task\.name: .*riddles.*embedded"),
+        ({"imported": True}, "^imported: "),
+    ],
+)
+def test_what_is_missing_is_named_and_nothing_made(root: Path, settings: dict, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        start(root, experiment(**settings))
+    assert not root.exists()
+
+
+def test_cuda_without_a_gpu_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(create_module, "has_cuda", lambda: False)
+    with pytest.raises(ConfigError, match=r"^device is cuda, but this machine shows no NVIDIA GPU"):
+        start(root, experiment(device="cuda"))
+    assert not root.exists()
+
+
+def test_a_full_disk_is_noticed_before(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=50 * 2**20))
+    with pytest.raises(RunError, match=r"not enough disk space in .*2 such runs need up to \d+ MB, 50 MB are free"):
+        start(root, experiment(seeds=[0, 1]))
+    assert not root.exists()
+
+
+def test_more_steps_need_more_space() -> None:
+    few, many = (create_module.bytes_needed(experiment(steps=n).run) for n in (10, 1000))
+    assert 50 * few < many < 200 * few
+
+
+def test_a_folder_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match=r"file/runs: cannot make a run folder there"):
+        create_runs(tmp_path / "file" / "runs", experiment())

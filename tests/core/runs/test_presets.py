@@ -1,0 +1,94 @@
+"""The shipped presets, and the command line that stands for a choice made in the browser."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from core.config import ExperimentConfig, load, parse
+from core.runs import RunError, command_for, estimate, presets
+from core.runs.folders import REPO
+from core.runs.preset import find_config
+
+IDS = {
+    "quickstart", "smoke", "grpo", "a3po", "adora_amplify", "adora_attenuate", "dapo", "dr_grpo", "w_reinforce",
+    "adora_on_dapo",
+}  # fmt: skip
+
+
+def test_every_preset_loads_and_says_what_it_is() -> None:
+    found = presets()
+    assert {preset.id for preset in found} >= IDS
+    assert [found[0].id, found[-1].id] == ["quickstart", "smoke"]
+    for preset in found:
+        assert preset.title, preset.id
+        assert 40 < len(preset.summary) < 400, preset.id
+        assert preset.config.run.model == "embedded"
+        assert preset.config.name, preset.id
+
+
+def test_the_quick_start_is_three_methods_of_one_seed() -> None:
+    quick = presets()[0].config
+    assert [method.name for method in quick.methods] == ["grpo", "psr", "nsr"]
+    assert (quick.seeds, quick.run.steps) == ((0,), 100)
+    assert len(quick.look_for) > 100
+    assert [run.seed for run in quick.expand("q")] == [0, 0, 0]
+
+
+def test_presets_are_what_their_papers_ask_for() -> None:
+    by_id = {preset.id: preset.config for preset in presets()}
+    assert by_id["dapo"].run.updates.minibatches >= 2
+    assert by_id["adora_on_dapo"].expand(None)[0].build_method().dynamic_sampling
+    assert by_id["w_reinforce"].methods[0].set == {"lambda": 0.1}
+
+
+def test_quick_start_fits_its_promise(root: Path) -> None:
+    total = sum(estimate(run, root) or 0 for run in presets()[0].config.expand("q"))
+    assert 30 < total < 300
+
+
+def test_a_config_is_found_by_path_or_preset_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_config("smoke") == REPO / "runs" / "presets" / "smoke.yaml"
+    (tmp_path / "mine.yaml").write_text("steps: 3\n")
+    monkeypatch.chdir(tmp_path)
+    assert find_config("mine.yaml").read_text() == "steps: 3\n"
+    for name in ("nope", "../presets/smoke", "", "."):
+        with pytest.raises(RunError, match="no such config file, and no preset"):
+            find_config(name)
+
+
+def follow_command(command: str) -> ExperimentConfig:
+    """What `python -m core run …` would load."""
+    words = shlex.split(command)
+    assert words[:4] == ["python", "-m", "core", "run"]
+    options = words[5:]
+    pairs = list(zip(options[::2], options[1::2], strict=True))
+    name = next((value for key, value in pairs if key == "--name"), None)
+    return load(REPO / words[4], [value for key, value in pairs if key == "--set"], name)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"method": "psr", "name": "GRPO"},
+        {"methods": ["grpo", "psr", "nsr"], "seeds": [0, 1], "name": "it's; $HOME"},
+        {"method": {"name": "a3po", "base": "grpo", "set": {"rho_positive": 3.5}}, "optimizer": {"lr": 5e-5}},
+        {"methods": ["dapo", {"name": "a3po", "also": ["adora_amplify"]}], "record": {"after_update": "off"}},
+        {"lora": {"targets": ["q_proj", "v_proj"]}, "evaluate": {"every": 0}, "optimizer": {"max_grad_norm": None}},
+        {"model": "/models/my model", "steps": 3, "threads": 2, "loss": {"clip_high": 0.3}, "method": "dr_grpo"},
+    ],
+    ids=range(6),
+)
+def test_the_command_does_the_same_as_the_page(settings: dict) -> None:
+    wanted = parse(settings)
+    got = follow_command(command_for(wanted))
+    assert got.run.model_copy(update={"name": wanted.run.name}) == wanted.run
+    assert (got.methods, got.seeds) == (wanted.methods, wanted.seeds)
+    assert got.name == wanted.name or not wanted.name
+
+
+def test_an_unchanged_preset_is_just_its_file() -> None:
+    for preset in presets():
+        assert command_for(preset.config) == f"python -m core run runs/presets/{preset.id}.yaml"

@@ -1,0 +1,175 @@
+"""The promise: recomputed from the store, advantages equal the trained ones; and `check` sees every way to break it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from core.advantage import build, compute
+from core.config import RunConfig
+from core.store import CheckReport, StoreError, check, open_runs, replay, seal
+from tests.synthetic import make_run, records
+
+Change = Callable[[pa.Table], pa.Table]
+
+
+def change(run_dir: Path, step: int, table: str, how: Change) -> CheckReport:
+    """Change a stored table, and check the run."""
+    file = run_dir / f"steps/step={step:06d}" / f"{table}.parquet"
+    rows = how(pq.read_table(file, partitioning=None))
+    pq.write_table(rows, file)
+    return check(run_dir)
+
+
+def column(name: str, value_of: Callable[[pa.ChunkedArray], pa.Array]) -> Change:
+    def changed(rows: pa.Table) -> pa.Table:
+        i = rows.schema.get_field_index(name)
+        return rows.set_column(i, rows.schema.field(i), value_of(rows[name]).cast(rows.schema.field(i).type))
+
+    return changed
+
+
+def nudge(by: float, at: int = 0) -> Callable[[pa.ChunkedArray], pa.Array]:
+    """Add to one value."""
+
+    def nudged(values: pa.ChunkedArray) -> pa.Array:
+        changed = values.to_numpy().astype(np.float64).copy()
+        changed[at] += by
+        return pa.array(changed)
+
+    return nudged
+
+
+def test_a_whole_run_passes_and_is_counted(run_dir: Path) -> None:
+    report = check(run_dir)
+    assert report.problems == [] and report.ok
+    assert report.steps == 4
+    assert 0 < report.largest_difference < 1e-7
+    assert report.where.startswith("step ")
+    lab = open_runs([run_dir])
+    assert report.rollouts == len(lab.rows("SELECT 1 FROM rollouts"))
+    assert report.tokens == len(lab.rows("SELECT 1 FROM tokens"))
+
+
+@pytest.mark.parametrize("method", ["grpo", "dapo", "dr_grpo", "nsr", "w_reinforce", "token_shaping", "adora_code_vlm"])
+def test_every_method_passes_live_and_sealed(tmp_path: Path, method: str) -> None:
+    path = make_run(tmp_path, "run", method=method, steps=3, prompts=4, group_size=4, updates={"minibatches": 2})
+    live = check(path)
+    assert live.problems == []
+    seal(path)
+    shutil.rmtree(path / "steps")
+    assert check(path) == live
+
+
+def test_progress_is_told_after_every_step(run_dir: Path) -> None:
+    told = []
+    check(run_dir, progress=lambda done, total: told.append((done, total)))
+    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+@pytest.mark.parametrize(
+    ("table", "how", "told"),
+    [
+        (
+            "tokens",
+            column("advantage", nudge(1e-4, at=3)),
+            "step 1, train, group 0, rollout 0, position 3: advantage is",
+        ),
+        ("tokens", column("base_advantage", nudge(1e-4)), "base_advantage is"),
+        ("tokens", column("f_a3po", nudge(0.5)), "f_a3po is"),
+        ("tokens", column("loss_weight", nudge(1e-7)), "loss_weight is"),
+        ("tokens", column("kept", pc.invert), "kept is"),
+        ("tokens", column("advantage", lambda v: pa.nulls(len(v))), "advantage is nan"),
+        ("tokens", lambda t: t.slice(1), "the tokens do not fit the rollouts' lengths"),
+        ("tokens", lambda t: pa.concat_tables([t, t.slice(0, 1)]), "the tokens do not fit the rollouts' lengths"),
+        ("tokens", column("position", lambda v: pc.add(v, 1)), "the tokens do not fit the rollouts' lengths"),
+        ("tokens", column("sampler_logprob", lambda v: pc.multiply(v, pa.scalar(0, pa.float32()))), "is"),
+        ("rollouts", column("polarity", pc.negate), "polarity is"),
+        ("rollouts", column("reward", nudge(0.25)), "advantage is"),
+        ("rollouts", column("f_selected", nudge(1.0)), "f_selected is"),
+        ("rollouts", column("length", lambda v: pc.add(v, 1)), "the tokens do not fit"),
+        ("rollouts", lambda t: t.slice(1), "group 0: 3 rollouts where the group says 4"),
+        ("rollouts", lambda t: pa.concat_tables([t.slice(0, 1), t]), "group 0: the same key twice"),
+        ("rollouts", column("correct", pc.invert), "correct rollouts where the group says"),
+        ("groups", lambda t: t.slice(1), "group 0: rollouts without a group"),
+        ("groups", lambda t: pa.concat_tables([t, t]), "the same key twice"),
+        ("metrics", lambda t: pa.concat_tables([t, t]), "step 1: 2 rows of metrics"),
+        ("metrics", lambda t: t.slice(1), "step 1: no metrics"),
+        ("summary", lambda t: t.slice(1), "the summary counts"),
+    ],
+)
+def test_every_broken_promise_is_seen(run_dir: Path, table: str, how: Change, told: str) -> None:
+    report = change(run_dir, 1, table, how)
+    assert not report.ok
+    assert any(told in problem for problem in report.problems), report.problems
+
+
+def test_the_largest_difference_and_its_place_are_reported(run_dir: Path) -> None:
+    report = change(run_dir, 2, "tokens", column("advantage", nudge(0.5, at=-1)))
+    assert report.largest_difference == pytest.approx(0.5, rel=0.7)
+    assert report.where.startswith("step 2, ")
+    assert report.where in report.problems[0]
+
+
+def test_a_missing_step_is_named(run_dir: Path) -> None:
+    shutil.rmtree(run_dir / "steps/step=000001")
+    assert "steps 1 are missing" in check(run_dir).problems
+
+
+def test_a_lost_table_is_named(run_dir: Path) -> None:
+    (run_dir / "steps/step=000001/tokens.parquet").unlink()
+    (run_dir / "steps/step=000002/rollouts.parquet").unlink()
+    problems = check(run_dir).problems
+    assert any("step 1, train: the tokens do not fit" in problem for problem in problems)
+    assert any("step 2, train, group 0: a group without rollouts" in problem for problem in problems)
+    assert "step 2: no rollouts" in problems
+
+
+def test_a_run_that_was_trained_otherwise_than_its_config_says_fails(run_dir: Path) -> None:
+    config = run_dir / "config.yaml"
+    config.write_text(config.read_text().replace("name: a3po", "name: grpo"))
+    assert not check(run_dir).ok
+
+
+def test_a_damaged_file_is_a_problem_not_a_crash(run_dir: Path) -> None:
+    for table in ("groups", "metrics"):
+        (run_dir / f"steps/step=000001/{table}.parquet").write_bytes(b"rubbish")
+    problems = check(run_dir).problems
+    assert any("groups.parquet" in problem for problem in problems)
+    assert any("metrics.parquet" in problem for problem in problems)
+
+
+def test_replay_gives_the_trace_that_trained(run_dir: Path, settings: RunConfig) -> None:
+    record = records(settings, 2)[1]
+    train = record.splits[0]
+    again = replay(run_dir, "run", 1)
+    assert [again.row[g, r] for g, r in zip(train.group, train.rollout, strict=True)] == list(range(len(train.group)))
+    mask = again.batch.mask
+    assert np.array_equal(again.trace.advantage[mask], train.trace.advantage[:, : mask.shape[1]][mask])
+    assert [f.id for f in again.trace.factors] == [f.id for f in train.trace.factors]
+    for mine, theirs in zip(again.trace.factors, train.trace.factors, strict=True):
+        assert mine.reason == theirs.reason
+        assert mine.explain(2, 1) == theirs.explain(2, 1)
+    assert again.trace.explain_base(3, 0) == train.trace.explain_base(3, 0)
+
+
+def test_replay_works_for_probes_on_an_open_lab_and_for_another_method(run_dir: Path) -> None:
+    lab = open_runs([run_dir])
+    again = replay(lab, "run", 2, "probe")
+    assert len(again.row) == 8
+    other = compute(build("psr"), again.batch)
+    assert other.advantage.shape == again.trace.advantage.shape
+
+
+def test_replay_of_what_is_not_there_says_so(run_dir: Path) -> None:
+    with pytest.raises(StoreError, match="run, step 77, train: there are no rollouts"):
+        replay(run_dir, "run", 77)
+    with pytest.raises(StoreError, match="run, step 0, eval: the tokens do not fit"):
+        replay(run_dir, "run", 0, "eval")

@@ -1,0 +1,207 @@
+"""Settings: what is refused, in which words, and that text and settings are the same thing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.config import ConfigError, RunConfig, dump, load, override, parse, parse_run, read_run
+
+BAD = {
+    "metod: grpo": "metod: no such setting; did you mean method?",
+    "look_fr: x": "look_fr: no such setting; did you mean look_for?",
+    "evaluate: {evry: 3}": "evaluate.evry: no such setting; did you mean every?",
+    "methods: [grpo, {nam: psr}]": "methods.1.nam: no such setting; did you mean name?",
+    "zzz: 1": "zzz: no such setting",
+    "steps: ten": "steps: must be a whole number, but is 'ten'",
+    "steps: 1.5": "steps: must be a whole number, but is 1.5",
+    "steps: true": "steps must be a number, but is true",
+    "steps: 0": "steps: must be at least 1, but is 0",
+    "steps:": "steps: must be a whole number, but is None",
+    "seed: -1": "seed: must be at least 0, but is -1",
+    "seeds: [0, a]": "seeds.1: must be a whole number, but is 'a'",
+    "seeds: 3": "seeds: must be a list, but is 3",
+    "seeds: [1, 1]": "seeds names the same one twice",
+    "methods: []": "methods is empty: name at least one",
+    "methods: [psr, psr]": "methods names the same one twice",
+    "{method: grpo, methods: [psr]}": "give method or methods, not both",
+    "optimizer: 3": "optimizer: must be a mapping of settings, such as {lr: 0.001}, but is 3",
+    "optimizer: {lr: fast}": "optimizer.lr: must be a number, but is 'fast'",
+    "optimizer: {lr: .nan}": "optimizer.lr: must be a finite number, but is nan",
+    "optimizer: {betas: [0.9, 2]}": "optimizer.betas.1: must be less than 1.0, but is 2",
+    "lora: {targets: 3}": "lora.targets: must be text, but is 3",
+    "sampling: {temperature: 0}": "sampling.temperature: must be more than 0.0, but is 0",
+    "device: gpu": "device: must be 'auto', 'cpu' or 'cuda', but is 'gpu'",
+    "record: {after_update: maybe}": "record.after_update: must be 'all', 'probe' or 'off', but is 'maybe'",
+    "model: ''": "model: must not be empty, but is ''",
+    "name: 3": "name: must be text, but is 3",
+    "method: grpoo": "method: there is no method 'grpoo'; did you mean grpo?",
+    "{prompts_per_step: 7, updates: {minibatches: 2}}": "prompts_per_step (7) does not divide into "
+    "updates.minibatches (2): choose a divisor, minibatches take whole groups",
+    "prompts_per_step: 200": "prompts_per_step is 200, but task.pool_size is 128: "
+    "a step cannot hold more prompts than the pool",
+    "evaluate: {k: 9}": "evaluate.k is 9, but evaluate.rollouts is 8: pass@k needs at least k rollouts a prompt",
+    "evaluate: {probes: 65}": "evaluate.probes is 65, but evaluate.prompts is 64: "
+    "probes are the first of the held-out prompts",
+}
+
+
+@pytest.mark.parametrize(("text", "sentence"), BAD.items(), ids=list(BAD))
+def test_a_bad_setting_is_one_sentence_that_names_the_field(text: str, sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(yaml.safe_load(text))
+    assert str(caught.value) == sentence
+
+
+def test_a_methods_own_parameters_are_checked_too() -> None:
+    with pytest.raises(ConfigError, match=r"method: .*rho_positivee.*did you mean rho_positive"):
+        parse({"method": {"name": "a3po", "set": {"rho_positivee": 2}}})
+    with pytest.raises(ConfigError, match=r"method: .*ratio"):
+        parse({"methods": ["grpo", {"name": "a3po", "set": {"ratio": 7}}]})
+
+
+def test_a_misspelt_name_is_reported_before_what_it_explains() -> None:
+    with pytest.raises(ConfigError, match=r"^group_sise: no such setting; did you mean group_size"):
+        parse({"steps": "x", "group_sise": 4})
+
+
+def test_evaluation_is_not_checked_when_it_is_off() -> None:
+    assert parse_run({"evaluate": {"every": 0, "k": 99}}).evaluate.k == 99
+
+
+def test_yaml_spells_off_and_small_numbers_its_own_way() -> None:
+    run = parse(yaml.safe_load("record: {after_update: off}\noptimizer: {lr: 1e-3}")).run
+    assert run.record.after_update == "off"
+    assert run.optimizer.lr == 0.001
+    assert parse(yaml.safe_load("method: {name: a3po, set: {alpha: 1e-2}}")).methods[0].set == {"alpha": 0.01}
+
+
+def test_overrides_reach_any_depth_and_read_yaml_values() -> None:
+    data = override({"method": "a3po", "steps": 9}, ["optimizer.lr=1e-3", "method.set.rho_positive=3", "steps=20"])
+    assert data == {"method": {"name": "a3po", "set": {"rho_positive": 3}}, "steps": 20, "optimizer": {"lr": 0.001}}
+    assert override({"steps": 1}, ["record.reference=true", "seeds=[0, 1e1]"]) == {
+        "steps": 1,
+        "record": {"reference": True},
+        "seeds": [0, 10.0],
+    }
+
+
+def test_overrides_leave_the_original_alone() -> None:
+    original = {"optimizer": {"lr": 1}}
+    override(original, ["optimizer.lr=2"])
+    assert original == {"optimizer": {"lr": 1}}
+
+
+def test_one_overrides_several() -> None:
+    assert override({"methods": ["grpo", "psr"]}, ["method=nsr"]) == {"method": "nsr"}
+    assert override({"seed": 4}, ["seeds=[1, 2]"]) == {"seeds": [1, 2]}
+
+
+@pytest.mark.parametrize("item", ["steps", "=3", "a..b=3", "steps=[1", "methods.0.set.rho=2", "steps.x=1"])
+def test_a_bad_override_says_which(item: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        override({"methods": ["grpo"], "steps": 3}, [item])
+    assert str(caught.value).startswith(f"--set {item}: ")
+
+
+def test_files_that_are_no_config(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"gone\.yaml: no such config file"):
+        load(tmp_path / "gone.yaml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(tmp_path)
+    for content, words in {
+        b"steps: [1": r"line 1: not valid YAML",
+        b"a: 1\nb: c: d": "line 2: not valid YAML",
+        b"- 1\n- 2": "not a mapping of settings",
+        b"\xff\xfe\x00": "cannot be read|not valid YAML",
+        b"x: !!python/object/apply:os.system [ls]": "not valid YAML",
+        b"[" * 2000: "not valid YAML",
+    }.items():
+        (tmp_path / "bad.yaml").write_bytes(content)
+        with pytest.raises(ConfigError, match=rf"bad\.yaml.*({words})") as caught:
+            load(tmp_path / "bad.yaml")
+        assert "\n" not in str(caught.value)
+
+
+def test_an_empty_file_is_all_defaults(tmp_path: Path) -> None:
+    (tmp_path / "empty.yaml").write_text("# nothing\n")
+    assert load(tmp_path / "empty.yaml").run == RunConfig()
+
+
+def test_a_name_given_apart_wins(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("name: one\n")
+    assert load(tmp_path / "a.yaml", (), "1e3").name == "1e3"
+
+
+def test_expanding_interleaves_the_methods() -> None:
+    runs = parse({"methods": ["grpo", "psr"], "seeds": [4, 5], "steps": 3, "name": "x"}).expand("x-1")
+    assert [(run.method.name, run.seed) for run in runs] == [("grpo", 4), ("psr", 4), ("grpo", 5), ("psr", 5)]
+    assert {run.experiment for run in runs} == {"x-1"}
+    assert {run.steps for run in runs} == {3}
+    assert [run.name for run in runs][:2] == ["GRPO, seed 4", "PSR, seed 4"]
+
+
+def test_an_experiment_of_one_is_an_ordinary_run() -> None:
+    (run,) = parse({"method": "psr", "seed": 7, "name": "mine"}).expand("id")
+    assert (run.name, run.experiment, run.method.name, run.seed) == ("mine", None, "psr", 7)
+
+
+def test_methods_of_one_label_are_told_apart_by_their_parameters() -> None:
+    methods = [{"name": "a3po", "set": {"rho_positive": rho}} for rho in (1.5, 3)]
+    names = [run.name for run in parse({"methods": methods}).expand("id")]
+    assert len(set(names)) == 2
+    assert "rho_positive 3" in names[1]
+
+
+def test_a_recorded_config_runs_again_by_itself(tmp_path: Path) -> None:
+    (run,) = parse({"method": "a3po", "seed": 3, "steps": 7, "updates": {"minibatches": 2}}).expand("e-1")
+    (tmp_path / "config.yaml").write_text(dump(run))
+    assert read_run(tmp_path / "config.yaml") == run
+    again = load(tmp_path / "config.yaml").expand("e-2")
+    assert again == [run]
+
+
+names = st.text(st.characters(codec="utf-8", exclude_categories=("Cc",)), max_size=40)
+
+
+@settings(max_examples=25)
+@given(
+    name=names,
+    look_for=names,
+    methods=st.sampled_from([["grpo"], ["psr", "nsr"], [{"name": "adora_amplify", "base": "dapo"}]]),
+    seeds=st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=3, unique=True),
+    lr=st.floats(1e-9, 1),
+    targets=st.sampled_from(["all-linear", ["q_proj", "v_proj"]]),
+)
+def test_what_is_dumped_loads_equal(tmp_path_factory, name, look_for, methods, seeds, lr, targets) -> None:
+    data = {"name": name, "look_for": look_for, "methods": methods, "seeds": seeds}
+    experiment = parse({**data, "optimizer": {"lr": lr}, "lora": {"targets": targets}})
+    path = tmp_path_factory.getbasetemp() / "dumped.yaml"
+    path.write_text(dump(experiment), encoding="utf-8")
+    assert load(path) == experiment
+    for run in experiment.expand("id"):
+        path.write_text(dump(run), encoding="utf-8")
+        assert read_run(path) == run
+
+
+def test_settings_cannot_be_changed_in_place() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        RunConfig().steps = 3
+
+
+def test_reading_configs_needs_no_torch() -> None:
+    code = "import sys, core.config; print([m for m in ('torch', 'transformers', 'peft') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_embedded_model_takes_one_thread_unless_told() -> None:
+    assert parse_run({}).cpu_threads == 1
+    assert parse_run({"threads": 2}).cpu_threads == 2
+    assert parse_run({"model": "some/folder"}).cpu_threads is None

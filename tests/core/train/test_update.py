@@ -1,0 +1,162 @@
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from core.advantage import Loss, loss_weights
+from core.config import parse_run
+from core.train.policy import Policy
+from core.train.update import NotFiniteError, Plan, Updater, minibatches
+from tests.core import tiny
+from tests.core.train.test_forward import sequences
+
+GROUP = np.repeat(np.arange(5), 4)
+
+
+def policy(**settings):
+    config = parse_run({"lora": {"r": 4}, "prompts_per_step": 6, **settings})
+    return Policy(tiny.llama(), tiny.tokenizer(), config), config
+
+
+def plan(policy, count=1, trained=(True,) * 5, aggregation="token_mean", seed=1):
+    rows = sequences()
+    old, _ = policy.scorer.score(rows)
+    kept = (np.arange(15)[None, :] < rows.length[:, None]) & np.array(trained)[GROUP][:, None]
+    minibatch = minibatches(GROUP, np.array(trained), count)
+    advantage = np.random.default_rng(seed).normal(size=20)[:, None] * kept
+    return Plan(rows, old, advantage, loss_weights(kept, rows.length, 15, aggregation, minibatch), None, minibatch)
+
+
+def test_one_sgd_step_is_the_plain_policy_gradient():
+    """At ratio 1 every objective's gradient is -sum(weight x advantage x d log p)."""
+    ours, config = policy(optimizer={"name": "sgd", "lr": 0.5, "max_grad_norm": None})
+    work = plan(ours)
+    expected = []
+    total = 0
+    for row, count in enumerate(work.sequences.length):
+        ids = torch.tensor([work.sequences.prompt_ids[row] + work.sequences.token_ids[row, :count].tolist()])
+        logp = ours.model(input_ids=ids).logits[0].log_softmax(-1)[-count - 1 : -1]
+        terms = -torch.tensor(work.advantage[row, :count]) * logp.gather(-1, ids[0, -count:, None])[:, 0]
+        total = total + (torch.tensor(work.weight[row, :count]) * terms).sum()
+    total.backward()
+    for parameter in ours.parameters.values():
+        expected.append((parameter - 0.5 * parameter.grad).detach().flatten())
+    done = Updater(ours, config, Loss()).update(work, step=0)
+    torch.testing.assert_close(ours.flat(), torch.cat(expected), rtol=1e-4, atol=1e-6)
+    assert done.updates == 1
+    assert done.lr == 0.5
+    assert done.update_norm == pytest.approx(0.5 * done.grad_norm, rel=1e-4)
+    kept = work.weight > 0
+    np.testing.assert_allclose(done.ratio[kept], 1, atol=1e-5)
+    assert np.isnan(done.ratio[~kept]).all()
+    assert done.policy_loss == pytest.approx(-(work.weight * work.advantage).sum(), abs=1e-5)
+
+
+def test_minibatches_take_whole_groups_and_the_same_ones_every_epoch():
+    group = np.repeat(np.arange(6), 3)
+    assert minibatches(group, np.ones(6, bool), 3).tolist() == np.repeat([0, 0, 1, 1, 2, 2], 3).tolist()
+    trained = np.array([True, False, True, False, True, True])
+    split = minibatches(group, trained, 2)[::3]
+    assert split[trained].tolist() == [0, 0, 1, 1]
+
+    ours, config = policy(updates={"minibatches": 2, "epochs": 2})
+    work, seen = plan(ours, count=2), []
+    inner = ours.scorer.pieces
+    ours.scorer.pieces = lambda rows, **kw: seen.append([list(r) for r in rows.token_ids]) or inner(rows, **kw)
+    updater = Updater(ours, config, Loss())
+    done = updater.update(work, step=0)
+    assert done.updates == updater.count == 4
+    assert seen[0] == seen[2] != seen[1] == seen[3]
+    assert [len(rows) for rows in seen] == [12, 8, 12, 8]
+    assert np.abs(done.ratio[np.isfinite(done.ratio)] - 1).max() > 1e-3, "later passes see a policy that has moved"
+
+
+def test_an_empty_minibatch_is_skipped_and_an_empty_step_changes_nothing():
+    ours, config = policy(updates={"minibatches": 2})
+    updater = Updater(ours, config, Loss())
+    work = plan(ours, count=2)
+    half = dataclasses.replace(work, weight=np.where(work.minibatch[:, None] == 0, 0, work.weight))
+    done = updater.update(half, step=0)
+    assert (done.updates, done.skipped, updater.count) == (1, 1, 1)
+    before = ours.flat()
+    done = updater.update(dataclasses.replace(work, weight=np.zeros_like(work.weight)), step=1)
+    assert (done.updates, done.skipped, done.loss, done.update_norm) == (0, 2, None, 0)
+    assert torch.equal(before, ours.flat())
+
+
+def test_warm_up_rises_linearly_and_gradients_are_cut_to_the_norm():
+    ours, config = policy(optimizer={"name": "sgd", "lr": 0.1, "warmup_steps": 4, "max_grad_norm": 0.01})
+    updater = Updater(ours, config, Loss())
+    rates, sizes = [], []
+    for step in range(5):
+        done = updater.update(plan(ours, seed=step), step)
+        assert done.grad_norm > 0.01
+        rates.append(done.lr)
+        sizes.append(done.update_norm)
+    assert rates == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1])
+    assert sizes == pytest.approx([0.01 * rate for rate in rates], rel=1e-3)
+
+
+def test_the_kl_pulls_towards_the_reference():
+    ours, config = policy(optimizer={"name": "sgd", "lr": 0.01})
+    work = plan(ours)
+    reference = work.old - 0.3
+    work = dataclasses.replace(work, advantage=np.zeros_like(work.advantage), reference=reference)
+    done = Updater(ours, config, Loss(kl=2.0)).update(work, step=0)
+    assert done.policy_loss == 0
+    assert done.loss == pytest.approx(2 * (np.exp(-0.3) + 0.3 - 1), rel=1e-4)
+    after, _ = ours.scorer.score(work.sequences)
+    kept = work.weight > 0
+    assert after[kept].mean() < work.old[kept].mean()
+
+
+def test_clipping_is_told_by_side():
+    ours, config = policy()
+    work = plan(ours)
+    kept = work.weight > 0
+    up = dataclasses.replace(work, advantage=1.0 * kept, old=work.old - 1)
+    done = Updater(ours, config, Loss()).update(up, step=0)
+    assert np.array_equal(done.clipped_high, kept)
+    assert not done.clipped_low.any()
+    assert done.grad_norm == 0
+
+
+@pytest.mark.parametrize(("broken", "said"), [("old", "the loss"), ("advantage", "the loss")])
+def test_a_loss_that_is_no_number_stops_before_the_optimizer(broken, said):
+    ours, config = policy()
+    updater, before = Updater(ours, config, Loss()), ours.flat()
+    work = plan(ours)
+    getattr(work, broken)[0, 0] = np.nan
+    with pytest.raises(NotFiniteError, match=said):
+        updater.update(work, step=0)
+    assert torch.equal(before, ours.flat())
+
+
+def test_a_gradient_that_is_no_number_stops_before_the_optimizer():
+    ours, config = policy()
+    updater, before = Updater(ours, config, Loss()), ours.flat()
+    first = next(iter(ours.parameters.values()))
+    first.register_hook(lambda gradient: gradient * float("nan"))
+    with pytest.raises(NotFiniteError, match="the gradient"):
+        updater.update(plan(ours), step=0)
+    assert torch.equal(before, ours.flat())
+
+
+def test_adapter_dropout_is_on_in_training_only_and_repeats_by_step():
+    ours, _ = policy(lora={"r": 4, "dropout": 0.5})
+    with torch.no_grad():
+        for name, parameter in ours.parameters.items():
+            if "lora_B" in name:
+                parameter.normal_(std=0.5)
+    rows = sequences()
+    plain, _ = ours.scorer.score(rows)
+
+    def dropped(step):
+        with ours.training(0, step):
+            return ours.scorer.score(rows)[0]
+
+    assert not np.allclose(dropped(1), plain)
+    assert np.array_equal(dropped(1), dropped(1))
+    assert not np.array_equal(dropped(1), dropped(2))
+    assert np.array_equal(ours.scorer.score(rows)[0], plain)
