@@ -1,0 +1,87 @@
+"""What pages read: the runs on disk and the store over them, cached where the folders have not changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import streamlit as st
+import yaml
+
+from core import runs as core_runs
+from core.config import ExperimentConfig, dump, parse
+from core.models.catalog import list_models
+from core.runs import Preset, RunInfo, list_runs, runs_root
+from core.store import Lab, fingerprint, open_runs
+
+ENDED = ("stopped", "finished", "failed")
+"""States in which nothing will be written any more, unless somebody resumes the run."""
+
+
+def root() -> Path:
+    """The folder of runs: ADVANTAGE_LAB_RUNS, or the project's own."""
+    return runs_root()
+
+
+def runs() -> list[RunInfo]:
+    """All runs, newest first, examples included; read from the folders on each call, a second's worth of cache."""
+    return _runs(str(root()))
+
+
+def refresh() -> None:
+    """Forget the cached list: call it after starting, stopping or deleting a run."""
+    _runs.clear()
+
+
+def run(run_id: str) -> RunInfo | None:
+    """One run by its id; None if there is none."""
+    return next((info for info in runs() if info.id == run_id), None)
+
+
+def lab(runs: RunInfo | Sequence[RunInfo]) -> Lab:
+    """The store over one or several runs: `lab(info).df("SELECT … FROM metrics")`. Reopened when a step was added."""
+    paths = tuple(info.path for info in ([runs] if isinstance(runs, RunInfo) else runs))
+    return _lab(paths, fingerprint(paths))
+
+
+def ended(info: RunInfo) -> bool:
+    """Whether the run will write nothing more by itself."""
+    return info.state in ENDED
+
+
+def presets() -> list[Preset]:
+    """The presets to start from, quickstart first."""
+    return _presets()
+
+
+def seconds_for(experiment: ExperimentConfig) -> float | None:
+    """How long all runs of an experiment take here, one after the other; None where nothing like it has been run."""
+    return _seconds(dump(experiment), str(root()))
+
+
+@st.cache_data(ttl=30.0, show_spinner=False, max_entries=1)
+def models() -> dict[str, int]:
+    """The models that can be trained here, with their number of parameters."""
+    return {model.name: model.parameters for model in list_models() if model.ready}
+
+
+@st.cache_data(ttl=30.0, show_spinner=False, max_entries=2)
+def _presets() -> list[Preset]:
+    return core_runs.presets()
+
+
+@st.cache_data(ttl=60.0, show_spinner=False, max_entries=64)
+def _seconds(config: str, root_path: str) -> float | None:
+    experiment = parse(yaml.safe_load(config))
+    each = [core_runs.estimate(run, Path(root_path)) for run in experiment.expand(None)]
+    return None if None in each else sum(each)
+
+
+@st.cache_data(ttl=1.0, show_spinner=False, max_entries=4)
+def _runs(root_path: str) -> list[RunInfo]:
+    return list_runs(Path(root_path), examples=True)
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def _lab(paths: tuple[Path, ...], _mark: object) -> Lab:
+    return open_runs(paths)

@@ -1,0 +1,210 @@
+"""Launch: what will this run do, how long will it take, and what is the command for it?"""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import actions, data, forms, method_forms, urls, widgets
+from app.draft import Draft, read_draft
+from app.inert import inert_markdown, visible
+from app.views.settings import ADVANCED, ESSENTIAL
+from app.words import count, duration, number
+from core.config import ConfigError, ExperimentConfig, dump
+from core.runs import RunError, command_for
+from core.runs.create import bytes_needed, check_machine, check_space
+from core.tasks import task_names
+
+
+def page() -> None:
+    actions.follow_start()
+    widgets.page_header("What will this run do, how long will it take, and what is the command for it?")
+    draft = read_draft()
+    form, summary = st.columns([3, 2], gap="large")
+    with form:
+        _start(draft)
+        _what(draft)
+        _advanced(draft)
+    with summary:
+        _summary(draft)
+
+
+def _start(draft: Draft) -> None:
+    """Where the settings come from."""
+    presets = {preset.id: preset for preset in data.presets()}
+    run_id = urls.param("from")
+    if run_id or not presets:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.markdown(f"Starting from **{draft.title}**.", width="stretch")
+            if presets:
+                urls.link("launch", "Start from a preset", icon=":material/menu_book:")
+        return
+    now = urls.param("preset")
+    now = now if now in presets else next((key for key in ("grpo", *presets) if key in presets), None)
+    key = "url:preset"
+    st.session_state[key] = now
+    st.selectbox(
+        "Start from", list(presets), key=key, format_func=lambda name: visible(presets[name].title),
+        on_change=lambda: urls.set_params(preset=st.session_state[key], set=None),
+        help="A preset fills every setting; what you change below is kept in the address.",
+    )  # fmt: skip
+    if now:
+        st.caption(inert_markdown(presets[now].summary))
+
+
+def _what(draft: Draft) -> None:
+    """Model, methods, seeds and the settings that matter."""
+    _name(draft)
+    _model(draft)
+    method_forms.methods(draft)
+    _seeds(draft)
+    columns = st.columns(2)
+    for i, what in enumerate(ESSENTIAL):
+        with columns[i % 2]:
+            forms.setting(draft, what)
+
+
+def _name(draft: Draft) -> None:
+    key = "draft:name"
+    st.session_state[key] = str(draft.value("name") or "")
+    st.text_input("Name", key=key, max_chars=120, on_change=lambda: draft.write("name", st.session_state[key]),
+                  help="How the runs are found again.")  # fmt: skip
+
+
+def _model(draft: Draft) -> None:
+    models = data.models()
+    now, key = str(draft.value("model")), "draft:model"
+    options = list(dict.fromkeys([*models, now]))
+    st.session_state[key] = now
+    st.selectbox(
+        "Model", options, key=key, accept_new_options=True,
+        on_change=lambda: draft.write("model", st.session_state[key]),
+        format_func=lambda name: _model_words(name, models),
+        help="The embedded model ships with the lab. For another one, type a local folder or the id of a model in the "
+        "Hugging Face cache; only safetensors are loaded.",
+    )  # fmt: skip
+
+
+def _model_words(name: str, models: dict[str, int]) -> str:
+    size = models.get(name)
+    if not size:
+        return visible(name)
+    scale, unit = next((pair for pair in ((1e9, "B"), (1e6, "M")) if size >= pair[0]), (1e3, "k"))
+    return f"{visible(name)} · {number(size / scale, unit)} parameters" + (
+        " · ships with the lab" if name == "embedded" else ""
+    )
+
+
+def _seeds(draft: Draft) -> None:
+    now = draft.value("seeds")
+    chosen = [str(seed) for seed in (now if isinstance(now, list) else [now])]
+    key = "draft:seeds"
+    st.session_state[key] = chosen
+
+    def write() -> None:
+        draft.write(
+            "seeds", [int(seed) if seed.isdecimal() else seed for seed in map(str.strip, st.session_state[key])]
+        )
+
+    st.multiselect(
+        "Seeds", list(dict.fromkeys([*map(str, range(5)), *chosen])), key=key, accept_new_options=True, on_change=write,
+        help="Each seed repeats every method. A claim about methods needs three seeds or more.",
+    )  # fmt: skip
+
+
+def _advanced(draft: Draft) -> None:
+    with st.expander("Advanced: every other setting", icon=":material/tune:"):
+        for title, group in ADVANCED.items():
+            st.markdown(f"**{title}**")
+            columns = st.columns(2)
+            for i, what in enumerate(group):
+                with columns[i % 2]:
+                    forms.setting(draft, what, task_names() if what.path == "task.name" else None)
+
+
+def _summary(draft: Draft) -> None:
+    """The verdict on the draft, and the button."""
+    experiment, problem = _checked(draft)
+    with st.container(border=True):
+        if experiment is None:
+            st.subheader("Not ready to start", anchor=False)
+            st.error(inert_markdown(problem), icon=":material/error:")
+        else:
+            _promise(experiment)
+            for hint in _hints(experiment):
+                st.warning(hint, icon=":material/lightbulb:")
+        st.button(
+            "Start", type="primary", icon=":material/play_arrow:", width="stretch", key="start",
+            disabled=experiment is None, on_click=actions.start, args=(experiment,),
+        )  # fmt: skip
+        if draft.changes:
+            st.button(
+                f"Undo {count(len(draft.changes), 'change')}", key="undo", type="tertiary", icon=":material/undo:",
+                on_click=urls.set_params, kwargs={"set": None},
+            )  # fmt: skip
+    if experiment is None:
+        return
+    st.markdown("**The same from a terminal**")
+    st.code(visible(command_for(experiment)), language="bash", wrap_lines=True)
+    text = dump(experiment)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown("**The config**", width="stretch")
+        st.download_button("YAML", text.encode("utf-8", "replace"), "experiment.yaml", "application/yaml", key="yaml",
+                           type="tertiary", icon=":material/download:", on_click="ignore")  # fmt: skip
+    with st.expander("Show the YAML"):
+        st.code(visible(text), language="yaml", height=420)
+
+
+def _checked(draft: Draft) -> tuple[ExperimentConfig | None, str]:
+    """The experiment, or what is wrong with it in one sentence."""
+    try:
+        experiment = draft.experiment()
+        check_machine(experiment.run)
+        check_space(data.root(), experiment.expand(None))
+    except (ConfigError, RunError) as error:
+        return None, str(error)
+    return experiment, ""
+
+
+def _promise(experiment: ExperimentConfig) -> None:
+    """What will happen, in numbers."""
+    run, runs = experiment.run, experiment.expand(None)
+    seconds = data.seconds_for(experiment)
+    several = len(runs) > 1
+    st.subheader(f"About {duration(seconds)}" if seconds else "Time: not known yet", anchor=False)
+    if not seconds:
+        st.caption("Nothing like it has been run here; after the first steps Live shows what is left.")
+    rollouts = run.prompts_per_step * run.group_size
+    lines = [
+        f"{count(len(runs), 'run')}" + (": " if several else " of ")
+        + (f"{count(len(experiment.methods), 'method')} × {count(len(experiment.seeds), 'seed')}, one after the other"
+           if several else inert_markdown(runs[0].build_method().label)),
+        f"{count(run.steps, 'step')} of {run.prompts_per_step} prompts × {run.group_size} rollouts: "
+        f"{rollouts * run.steps:,} rollouts".replace(",", "\u202f") + (" a run" if several else ""),
+        f"evaluated every {count(run.evaluate.every, 'step')} on {run.evaluate.prompts} held-out prompts"
+        if run.evaluate.every else "never evaluated on held-out prompts",
+        f"at most {number(sum(map(bytes_needed, runs)) / 2**20)} MB on disk",
+    ]  # fmt: skip
+    st.markdown("\n".join(f"- {line}" for line in lines))
+
+
+def _hints(experiment: ExperimentConfig) -> list[str]:
+    """What will work and is probably not meant."""
+    run = experiment.run
+    hints = []
+    if run.optimizer.lr > 0.02:
+        hints.append(f"A learning rate of {number(run.optimizer.lr)} is unusually large; runs often break above 0.01.")
+    if run.group_size < 3:
+        hints.append(
+            f"With {run.group_size} rollouts a prompt most groups are all right or all wrong and teach nothing."
+        )
+    if run.model != "embedded" and run.optimizer.lr > 5e-4:
+        hints.append(
+            f"{number(run.optimizer.lr)} suits the tiny embedded model; larger models want a tenth of it or less."
+        )
+    if not run.evaluate.every:
+        hints.append("Without evaluation there is no pass@1: only the noisy training reward says whether it learned.")
+    return hints
+
+
+if __name__ == "__main__":
+    page()

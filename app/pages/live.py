@@ -1,0 +1,270 @@
+"""Live: is it learning, and is anything wrong? One run in detail, or up to six on the same axes."""
+
+from __future__ import annotations
+
+import functools
+
+import streamlit as st
+
+from app import actions, data, urls, widgets
+from app.guard import guarded
+from app.inert import inert_markdown, visible
+from app.palette import run_styles
+from app.theme import theme
+from app.views import live as views
+from app.views import samples
+from app.views.curves import CURVES, MORE, Panel
+from app.views.verdict import Finding, illnesses, verdict
+from app.words import number
+from core.config import ConfigError, read_run
+from core.runs import RunInfo, log_tail
+from core.store.queries.live import Follower, newest_rollouts, sampler_gap
+
+EVERY_S = 2.0
+SMOOTHING = {"1": "off", "5": "5 steps", "15": "15 steps"}
+LOG_LINES = 40
+TONES = {
+    "good": ":green[:material/trending_up:]", "warning": ":orange[:material/warning:]",
+    "bad": ":red[:material/error:]", "neutral": ":gray[:material/info:]",
+}  # fmt: skip
+
+
+def page() -> None:
+    widgets.page_header("Is it learning, and is anything wrong?")
+    _resolve_experiment()
+    chosen = widgets.runs_picker(label="Runs on the same axes (up to six)")
+    if not chosen:
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        smooth = int(
+            widgets.choice("Smoothing", list(SMOOTHING), param="smooth", default="5", format_func=SMOOTHING.__getitem__)
+        )
+        more = widgets.switch(
+            "More curves", param="more", help="pass@k, greedy, gradients, clipping, KL, silent groups, truncation, time"
+        )
+    busy = any(info.live for info in chosen)
+    body = functools.partial(_body, [info.id for info in chosen], busy, smooth, more)
+    st.fragment(lambda: guarded(body), run_every=EVERY_S if busy else None)()
+
+
+def _resolve_experiment() -> None:
+    """`?experiment=ID` means its runs: put them into the address in their place."""
+    wanted = urls.param("experiment")
+    if wanted is None:
+        return
+    family = [info for info in data.runs() if info.experiment == wanted]
+    if not family:
+        st.warning(f"There is no experiment “{inert_markdown(wanted[:80])}” in this folder.")
+    elif len(family) > 6:
+        st.info(f"The experiment has {len(family)} runs; the first six are shown.")
+    oldest_first = sorted(family, key=lambda info: (info.created, info.id))
+    urls.set_params(experiment=None, run=[info.id for info in oldest_first[:6]] or None)
+
+
+def _body(ids: list[str], busy: bool, smooth: int, more: bool) -> None:
+    actions.show_flash()
+    infos = [info for run in ids if (info := data.run(run))]
+    if len(infos) < len(ids):
+        st.warning("One of these runs has been deleted meanwhile.")
+    if busy and not any(info.live for info in infos):
+        st.rerun()  # all have ended: draw once more, without a timer
+    colours = run_styles([info.method for info in infos], theme().dark)
+    series = [
+        views.Series(info.id, info.name, colour, dash, _follower(str(info.path)).read())
+        for info, (colour, dash) in zip(infos, colours, strict=True)
+    ]
+    if len(infos) == 1:
+        _one(infos[0], series[0])
+    else:
+        _several(infos, series)
+    if not any(len(run.curves.metrics) or len(run.curves.evals) for run in series):
+        widgets.empty_state(
+            "No step is done yet. The first point of every curve appears with the first step, within seconds on the "
+            "embedded model; larger models take a while to load."
+        )
+    else:
+        if len(series) > 1:
+            st.html(views.legend_html(series))
+        _curves(series, smooth, [*CURVES, *(MORE if more else ())])
+    _details(infos, series)
+
+
+def _one(info: RunInfo, run: views.Series) -> None:
+    """A single run: verdict, progress, illnesses, the numbers now."""
+    finding = _verdict(info, run)
+    widgets.verdict(finding.sentence, finding.tone)
+    _progress(info)
+    if info.error:
+        st.error(f"**Failed:** {inert_markdown(info.error)}", icon=":material/error:")
+    if info.look_for:
+        st.caption(f"**What to look for.** {inert_markdown(info.look_for)}")
+    found = illnesses(run.curves, info.id, _max_new_tokens(info), _gap(info, run))
+    for illness in found:
+        if illness.tone != "neutral":
+            with st.container(border=True):
+                _illness(illness)
+    if len(run.curves.metrics):
+        _numbers_now(run)
+    for illness in found:
+        if illness.tone == "neutral":
+            with st.expander("A loss of 0 is no error here", icon=":material/info:"):
+                _illness(illness)
+
+
+def _several(infos: list[RunInfo], series: list[views.Series]) -> None:
+    """Several runs: one line each, then what is wrong with any of them."""
+    look_for = {info.look_for for info in infos if info.look_for}
+    if len(look_for) == 1:
+        st.info(f"**What to look for.** {inert_markdown(look_for.pop())}", icon=":material/visibility:")
+    for info, run in zip(infos, series, strict=True):
+        with st.container(border=True, gap="xsmall"):
+            left, right = st.columns([2, 3], gap="medium", vertical_alignment="center")
+            with left:
+                _progress(info, name=True)
+            finding = _verdict(info, run)
+            right.markdown(f"{TONES.get(finding.tone, '')} {finding.sentence}")
+            if info.error:
+                right.markdown(f":red[:material/error: **Failed:** {inert_markdown(info.error)}]")
+    serious = [
+        (info, illness)
+        for info, run in zip(infos, series, strict=True)
+        for illness in illnesses(run.curves, info.id, _max_new_tokens(info))
+        if illness.tone != "neutral"
+    ]
+    if serious:
+        with st.expander(f"What looks wrong ({len(serious)})", icon=":material/warning:"):
+            for info, illness in serious:
+                _illness(illness, prefix=f"{inert_markdown(info.name)}: ")
+
+
+def _verdict(info: RunInfo, run: views.Series) -> Finding:
+    if not len(run.curves.metrics) and data.ended(info):
+        return Finding("neutral", "It ended before its first step was done.")
+    if not len(run.curves.metrics) and info.state == "queued":
+        return Finding("neutral", "Waiting for its turn: runs on one device go one after the other.")
+    return verdict(run.curves, data.ended(info))
+
+
+def _illness(illness: Finding, prefix: str = "") -> None:
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.markdown(f"{TONES.get(illness.tone, '')} {prefix}{illness.sentence}", width="stretch")
+        if illness.page:
+            urls.link(illness.page, illness.look, icon=":material/arrow_forward:", **illness.params)
+
+
+def _progress(info: RunInfo, name: bool = False) -> None:
+    """State, steps, pace and what is left; with it what can be done."""
+    title = f"**{inert_markdown(info.name)}** · " if name else ""
+    with st.container(horizontal=True, wrap=False, vertical_alignment="center", gap="small"):
+        st.progress(
+            min(1.0, info.step / info.total) if info.total else 0.0, text=title + " · ".join(widgets.state_words(info))
+        )
+        if info.live:
+            st.button(
+                "Stop", key=f"stop:{info.id}", icon=":material/stop_circle:", on_click=actions.stop, args=(info,),
+                disabled=info.state == "stopping", help="Stops after the current step; it can be resumed",
+            )  # fmt: skip
+        elif actions.can_resume(info):
+            st.button(
+                "Resume", key=f"resume:{info.id}", icon=":material/play_circle:", on_click=actions.resume, args=(info,),
+                help="Goes on from the last checkpoint as if it had never stopped",
+            )  # fmt: skip
+
+
+def _numbers_now(run: views.Series) -> None:
+    """The newest values of one run, with the change since its first step."""
+    metrics, evals = run.curves.metrics, run.curves.evals
+    tiles = [
+        ("held-out pass@1", evals, "pass_at_1", "", "normal"),
+        ("training reward", metrics, "reward", "", "normal"),
+        ("entropy", metrics, "entropy", "nats", "off"),
+        ("response length", metrics, "length", "tokens", "off"),
+        ("speed", metrics, "tokens_per_second", "tokens/s", "off"),
+    ]
+    with st.container(horizontal=True, gap="medium"):
+        for label, table, column, unit, colour in tiles:
+            values = table[column].dropna() if column in table else []
+            if len(values):
+                change = float(values.iloc[-1] - values.iloc[0])
+                delta = (
+                    number(change, signed=True).replace("−", "-")
+                    if len(values) > 1 and column != "tokens_per_second"
+                    else None
+                )
+                st.metric(
+                    label, number(float(values.iloc[-1]), unit), delta, delta_color=colour, width="content",
+                    delta_description=f"since step {int(table['step'].iloc[0])}" if delta else None,
+                )  # fmt: skip
+
+
+def _curves(series: list[views.Series], smooth: int, panels: list[Panel]) -> None:
+    columns = st.columns(2, gap="medium")
+    for i, panel in enumerate(panels):
+        fig = panel.figure(series, theme(), smooth)
+        with columns[i % 2]:
+            if views.drawn(fig):
+                frame = views.numbers(panel.lines(series, theme()))
+                widgets.chart(fig, key=f"live:{panel.key}", how=panel.how, frame=frame)
+            else:
+                st.markdown(f"**{panel.title}**")
+                st.caption(panel.absent)
+
+
+def _details(infos: list[RunInfo], series: list[views.Series]) -> None:
+    """Newest rollouts and the log, of the run or of one of them."""
+    st.divider()
+    by_id = {info.id: (info, run) for info, run in zip(infos, series, strict=True)}
+    if len(infos) > 1:
+        names = {key: visible(info.name) for key, (info, _) in by_id.items()}
+        which = widgets.choice(
+            "Newest rollouts and log of", list(by_id), param="detail", format_func=names.__getitem__, kind="select"
+        )
+    elif infos:
+        which = infos[0].id
+    else:
+        return
+    info, run = by_id[which]
+    step = run.curves.last_step
+    if step is not None:
+        st.markdown(f"**Newest rollouts** · step {step}")
+        frame = newest_rollouts(data.lab(info), info.id, step)
+        if len(frame):
+
+            def address(group: int, rollout: int) -> str:
+                return urls.href("tokens", run=info.id, step=step, group=group, rollout=rollout)
+
+            st.html(samples.table(frame, theme(), address))
+        else:
+            st.caption("The rollouts of this step cannot be read at the moment.")
+    with st.expander("Log", icon=":material/terminal:", expanded=info.state == "failed"):
+        words = log_tail(info.path / "log.txt", lines=LOG_LINES)
+        if words:
+            st.code(visible(words), language=None, wrap_lines=True, height=320)
+        else:
+            st.caption("The log is empty so far.")
+
+
+@st.cache_data(max_entries=64, show_spinner=False, ttl=60)
+def _limit(path: str) -> int | None:
+    try:
+        return read_run(f"{path}/config.yaml").sampling.max_new_tokens
+    except ConfigError:
+        return None
+
+
+def _max_new_tokens(info: RunInfo) -> int | None:
+    return _limit(str(info.path))
+
+
+def _gap(info: RunInfo, run: views.Series) -> float | None:
+    step = run.curves.last_step
+    return None if step is None else sampler_gap(data.lab(info), info.id, step)
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _follower(path: str) -> Follower:
+    return Follower(path)
+
+
+if __name__ == "__main__":
+    page()

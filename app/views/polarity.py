@@ -1,0 +1,231 @@
+"""What the right and the wrong answers each teach, in numbers: by step, over a window of steps, and in one sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+
+from app.words import number, share
+from core.store.schema import SUMMARY_EDGES
+
+CELL_NAMES = {
+    ("probability", "low"): "least probable tokens",
+    ("probability", "high"): "most probable tokens",
+    ("entropy", "low"): "lowest-entropy tokens",
+    ("entropy", "high"): "highest-entropy tokens",
+}
+"""The four token sets of a polarity; both polarities make the eight cells."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One polarity over a window of steps. Means are over its rollouts or tokens, masses a step; NaN where there is
+    none.
+    """
+
+    rollouts: int
+    length: float  # tokens
+    reward: float
+    truncated: float  # share of its rollouts
+    entropy: float  # nats
+    probability: float
+    base_mass: float
+    mass: float
+    flagged: int  # correct rollouts with a negative base advantage
+
+
+@dataclass(frozen=True)
+class Window:
+    """Both polarities over the steps first..last, and the groups that carry no signal."""
+
+    first: int
+    last: int
+    wrong: Side
+    right: Side
+    groups: int
+    no_signal: int
+    all_correct: int
+    all_wrong: int
+
+    @property
+    def steps(self) -> str:
+        """`step 7` or `steps 30 to 39`."""
+        return f"step {self.first}" if self.first == self.last else f"steps {self.first} to {self.last}"
+
+    def ratio(self, before: bool = False) -> float:
+        """Mass of the wrong answers over that of the right ones; inf without any of the right, NaN without either."""
+        wrong, right = (self.wrong.base_mass, self.right.base_mass) if before else (self.wrong.mass, self.right.mass)
+        return wrong / right if right > 0 else np.inf if wrong > 0 else np.nan
+
+    def wrong_share(self, before: bool = False) -> float:
+        """The wrong answers' share of the advantage mass; NaN without any mass."""
+        wrong, right = (self.wrong.base_mass, self.right.base_mass) if before else (self.wrong.mass, self.right.mass)
+        return wrong / (wrong + right) if wrong + right > 0 else np.nan
+
+
+@dataclass(frozen=True)
+class Series:
+    """A run as a whole, one split: `by_step`, `signal_by_step`, and the steps whose tokens are there."""
+
+    steps: pd.DataFrame
+    signal: pd.DataFrame
+    token_steps: list[int]
+
+
+SIGNAL = ("groups", "all_correct", "all_wrong", "mixed", "no_signal", "dropped")
+"""Columns of `signal_by_step`: groups of a step by what they can teach."""
+
+
+def by_step(answers: pd.DataFrame, fields: pd.DataFrame) -> pd.DataFrame:
+    """The queries `answers_by_step` and `fields_by_step` in one frame, a row for each step and polarity.
+
+    Counts and masses are 0, means NaN where a step has no answer of a polarity.
+    """
+    steps = np.union1d(answers["step"], fields["step"]).astype(int)
+    grid = pd.MultiIndex.from_product([steps, [-1, 1]], names=["step", "polarity"])
+    frame = pd.DataFrame(index=grid)
+    for part in (answers.drop(columns=list(SIGNAL), errors="ignore"), fields):
+        frame = frame.join(part.astype({"step": int, "polarity": int}).set_index(["step", "polarity"]))
+    frame = frame.astype(float).reset_index()
+    none = ["rollouts", "tokens", "mass", "base_mass", "flagged"]
+    frame[none] = frame[none].fillna(0)
+    frame["share"] = frame["rollouts"] / frame.groupby("step")["rollouts"].transform("sum")
+    return frame
+
+
+def signal_by_step(answers: pd.DataFrame) -> pd.DataFrame:
+    """The groups of each step: step and the columns of SIGNAL, one row a step."""
+    return answers.drop_duplicates("step")[["step", *SIGNAL]].astype(int).reset_index(drop=True)
+
+
+def window(frame: pd.DataFrame, signal: pd.DataFrame, first: int, last: int) -> Window:
+    """The steps first..last of `by_step` and `signal_by_step`, summed up."""
+    part = frame[frame["step"].between(first, last)]
+    groups = signal[signal["step"].between(first, last)]
+    counts = {name: int(groups[name].sum()) for name in ("groups", "no_signal", "all_correct", "all_wrong")}
+    return Window(first, last, _side(part[part["polarity"] < 0]), _side(part[part["polarity"] > 0]), **counts)
+
+
+def verdict(seen: Window, trained: bool) -> str:
+    """One sentence (or two) about the window, made from its numbers; Markdown without foreign text."""
+    words = [_mass_words(seen, trained), _difference_words(seen)]
+    if seen.groups and seen.no_signal:
+        kinds = f"{seen.all_correct} all right, {seen.all_wrong} all wrong"
+        words.append(f"**{share(seen.no_signal / seen.groups)}** of {seen.groups} groups carry no signal ({kinds}).")
+    elif seen.groups:
+        words.append(f"Every one of the {seen.groups} groups carries a signal.")
+    if seen.right.flagged:
+        words.append(f"{seen.right.flagged} right answers have a negative advantage.")
+    return " ".join(word for word in words if word)
+
+
+def histogram_window(histograms: pd.DataFrame, first: int, last: int, buckets: int) -> pd.DataFrame:
+    """Token counts over a window: bucket, n_wrong, n_right, and each as a share of its polarity's tokens."""
+    part = histograms[histograms["step"].between(first, last)]
+    counts = part.groupby(["polarity", "bucket"])["n"].sum()
+    out = pd.DataFrame({"bucket": range(buckets)})
+    for name, polarity in (("wrong", -1), ("right", 1)):
+        n = np.array([counts.get((polarity, bucket), 0) for bucket in range(buckets)], dtype=float)
+        out[f"n_{name}"] = n
+        out[name] = n / n.sum() if n.sum() else np.nan
+    return out
+
+
+LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
+"""The quantiles that `quantiles` gives, as columns q10, q25, ..."""
+
+
+def quantiles(histograms: pd.DataFrame, field: str) -> pd.DataFrame:
+    """Quantiles of a field by step and polarity, read from its histogram: linear in a bucket, so exact to its width.
+
+    Columns: step, polarity, and one a level (`q10`). An open end bucket is as wide as its neighbour, a probability's
+    ends at 0 and 1, an entropy's begins at 0.
+    """
+    edges = full_edges(field)
+    keys, row = np.unique(histograms[["step", "polarity"]].to_numpy(dtype=np.int64), axis=0, return_inverse=True)
+    counts = np.zeros((len(keys), len(edges) - 1))
+    np.add.at(counts, (row.reshape(-1), histograms["bucket"].to_numpy(dtype=np.int64)), histograms["n"].to_numpy())
+    keys, counts = keys[counts.sum(axis=1) > 0], counts[counts.sum(axis=1) > 0]
+    reached = counts.cumsum(axis=1) / counts.sum(axis=1, keepdims=True)  # share below each bucket's upper edge
+    out = pd.DataFrame({"step": keys[:, 0], "polarity": keys[:, 1]})
+    rows = np.arange(len(keys))
+    for level in LEVELS:
+        bucket = (reached < level - 1e-12).sum(axis=1)
+        share_of = counts[rows, bucket] / counts.sum(axis=1)
+        inside = (level - (reached[rows, bucket] - share_of)) / share_of
+        out[f"q{round(100 * level)}"] = edges[bucket] + inside * (edges[bucket + 1] - edges[bucket])
+    return out
+
+
+def full_edges(field: str) -> np.ndarray:
+    """All edges of a field's histogram, its open ends closed."""
+    inner = np.asarray(SUMMARY_EDGES[field], dtype=float)
+    low, high = inner[0] - (inner[1] - inner[0]), inner[-1] + (inner[-1] - inner[-2])
+    if field == "probability":
+        low, high = 0.0, 1.0
+    elif field == "entropy":
+        low = 0.0
+    return np.concatenate([[low], inner, [high]])
+
+
+def bucket_names(field: str) -> list[str]:
+    """`0.95 – 1`; `< −3` and `≥ 3` for open ends."""
+    edges = full_edges(field)
+    names = [f"{number(low)} – {number(high)}" for low, high in pairwise(edges)]
+    if field not in ("probability", "entropy"):
+        names[0] = f"< {number(edges[1])}"
+    if field != "probability":
+        names[-1] = f"≥ {number(edges[-2])}"
+    return names
+
+
+def _side(part: pd.DataFrame) -> Side:
+    def mean(column: str, weight: str) -> float:
+        there = part[[column, weight]].dropna()
+        total = there[weight].sum()
+        return float((there[column] * there[weight]).sum() / total) if total else np.nan
+
+    steps = max(1, part["step"].nunique())
+    return Side(
+        int(part["rollouts"].sum()), mean("length", "rollouts"), mean("reward", "rollouts"), mean("truncated",
+        "rollouts"),
+        mean("entropy", "tokens"), mean("probability", "tokens"), float(part["base_mass"].sum()) / steps,
+        float(part["mass"].sum()) / steps, int(part["flagged"].sum()),
+    )  # fmt: skip
+
+
+def _mass_words(seen: Window, trained: bool) -> str:
+    if not trained:
+        return "Probes are not trained, so they have no advantage mass."
+    after, before = seen.wrong_share(), seen.wrong_share(before=True)
+    if np.isnan(after):
+        return f"Nothing was trained on in {seen.steps}: no token has advantage mass."
+    if after in (0.0, 1.0):
+        only = "right" if after == 0 else "wrong"
+        return f"Only the {only} answers teach: they carry all of the advantage mass in {seen.steps}."
+    words = f"In {seen.steps} the wrong answers carry **{share(after)}** of the advantage mass"
+    if np.isnan(before):
+        return f"{words}."
+    same = abs(after - before) < 0.005
+    return f"{words}, {'as before shaping' if same else f'{share(before)} before shaping'}."
+
+
+def _difference_words(seen: Window) -> str:
+    longer, sharper = seen.wrong.length - seen.right.length, seen.wrong.entropy - seen.right.entropy
+    if np.isnan(longer):
+        if not seen.wrong.rollouts and not seen.right.rollouts:
+            return ""
+        return f"Every answer was {'right' if seen.right.rollouts else 'wrong'}."
+    words = [
+        f"{number(abs(longer), 'tokens')} {'longer' if longer > 0 else 'shorter'}" if abs(longer) >= 0.5 else "as long"
+    ]
+    if not np.isnan(sharper):
+        less = "less" if sharper > 0 else "more"
+        words.append(
+            f"{number(abs(sharper), 'nats')} {less} certain a token" if abs(sharper) >= 0.01 else "as certain a token"
+        )
+    close = words[-1].startswith("as ")
+    return f"Wrong answers are {' and '.join(words)} {'as' if close else 'than'} right ones."

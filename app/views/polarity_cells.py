@@ -1,0 +1,123 @@
+"""The Polarity page's tables: a window of steps, the eight cells of a step, and the prompts behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from app import urls
+from app.palette import Theme
+from app.views.polarity import CELL_NAMES, Side, Window
+from app.views.polarity_tables import Bar, Row, mirror_table
+from app.words import count, number, share
+
+Where = Mapping[str, object]
+"""The run, split and step (and group, rollout, position) that a link to the Tokens page leads to."""
+
+WINDOW_ROWS = (
+    ("length", "length", "tokens", {"sort": "length"}),
+    ("entropy", "entropy", "nats", {"color": "entropy"}),
+    ("probability", "mean probability", "", {"color": "probability"}),
+    ("reward", "mean reward", "", {"sort": "reward"}),
+)
+"""(field of a Side, name, unit, how the Tokens page shows what is behind it)."""
+
+CELL_BLOCKS = (
+    ("mass_share", "base_mass_share", "share of advantage mass"),
+    ("push_share", None, "share of push"),
+)
+
+
+def window_table(seen: Window, theme: Theme, trained: bool, where: Where | None) -> str:
+    """Both polarities over a window, row by row on each row's own scale; the numbers lead to rollouts of its last
+    step.
+    """
+    total = seen.wrong.rollouts + seen.right.rollouts
+    both = (seen.wrong, seen.right)
+
+    def href(**how: str) -> str | None:
+        return None if where is None else urls.href("tokens", **where, **how)
+
+    def rollouts(side: Side) -> Bar:
+        part = side.rollouts / total if total else np.nan
+        return Bar(side.rollouts, f"{side.rollouts} ({share(part)})", href=href())
+
+    rows = [Row("rollouts", rollouts(seen.wrong), rollouts(seen.right), "window-rollouts")]
+    for field, name, unit, how in WINDOW_ROWS:
+        bars = [Bar(getattr(side, field), number(getattr(side, field), unit), href=href(**how)) for side in both]
+        rows.append(Row(name, *bars, f"window-{field}"))
+    if any(side.truncated > 0 for side in both):
+        bars = [Bar(side.truncated, share(side.truncated), href=href(sort="length")) for side in both]
+        rows.append(Row("truncated", *bars, "window-truncated"))
+    if trained:
+        bars = [
+            Bar(
+                side.mass,
+                number(side.mass),
+                side.base_mass,
+                href(color="advantage"),
+                f"before shaping {number(side.base_mass)}",
+            )
+            for side in both
+        ]
+        rows.append(Row("advantage mass", *bars, "window-mass", note=_ratio_words(seen)))
+    caption = f"Wrong and right answers over {seen.steps}"
+    return mirror_table(rows, theme, common=False, heads=("wrong", "", "right"), caption=caption, middle="11rem")
+
+
+def cell_table(cells: pd.DataFrame, theme: Theme, where: Where) -> str:
+    """The eight cells as shares of the step's mass, then of its push; each number leads to the cell's strongest
+    token.
+    """
+    by_cell = {(int(c["polarity"]), c["metric"], c["end"]): c for c in cells.to_dict("records")}
+    blocks = []
+    for value, mark, name in CELL_BLOCKS:
+        rows = []
+        for (metric, end), words in CELL_NAMES.items():
+            bars = [_cell(by_cell.get((polarity, metric, end)), value, mark, where) for polarity in (-1, 1)]
+            rows.append(Row(words, *bars, f"cell-{value.removesuffix('_share')}-{metric}-{end}"))
+        heads = ("wrong answers", name, "right answers")
+        blocks.append(
+            mirror_table(rows, theme, common=True, heads=heads, caption=f"The eight cells: {name}", middle="11rem")
+        )
+    return "<div style='height:14px'></div>".join(blocks)
+
+
+def group_table(groups: pd.DataFrame, theme: Theme, where: Where) -> str:
+    """The prompts of a step with their mass by polarity; names lead to the group's tokens."""
+    rows = []
+    for group in groups.to_dict("records"):
+        right, wrong = int(group["correct"]), int(group["n"] - group["correct"])
+        note = f"{wrong} wrong, {right} right"
+        if not group["kept"]:
+            note += ", dropped"
+        elif not (group["positive"] or group["negative"]):
+            note += ", no mass"
+        bars = [Bar(group[name], number(group[name])) for name in ("negative", "positive")]
+        href = urls.href("tokens", **where, group=int(group["group"]))
+        rows.append(Row(str(group["prompt"])[:60], *bars, f"group-{int(group['group'])}", href, note))
+    heads = ("mass of wrong answers", "prompt", "mass of right answers")
+    return mirror_table(rows, theme, common=True, heads=heads, caption="Advantage mass of each prompt", middle="11rem")
+
+
+def _cell(cell: Mapping[str, object] | None, value: str, mark: str | None, where: Where) -> Bar:
+    if cell is None:
+        return Bar(np.nan, "no tokens")
+    amount = cell[value]
+    if amount is None or not np.isfinite(amount):
+        return Bar(np.nan, "no mass")
+    place = {name: int(cell[name]) for name in ("group", "rollout", "position")}
+    title = f"{count(int(cell['tokens']), 'token')}, {share(cell['share'])} of the step's"
+    if cell["change"] is not None and np.isfinite(cell["change"]):
+        title += f"; the update moved log p by {number(cell['change'], 'nats', signed=True)} on average"
+    return Bar(amount, share(amount), cell[mark] if mark else None, urls.href("tokens", **where, **place), title)
+
+
+def _ratio_words(seen: Window) -> str:
+    """`wrong : right 1.42 (1.42 before)`."""
+    after, before = seen.ratio(), seen.ratio(before=True)
+    if not np.isfinite(after) or after == 0:
+        return "no ratio: one side has none"
+    return f"wrong : right {number(after)} ({number(before)} before)"

@@ -1,0 +1,54 @@
+"""A step's rollouts as a small table of text. Pure: a frame in, HTML out; all of the text is untrusted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pandas as pd
+
+from app.inert import inert_html
+from app.palette import SIGN, Theme
+from app.words import number
+
+
+def table(frame: pd.DataFrame, theme: Theme, link: Callable[[int, int], str]) -> str:
+    """Rows of `queries.live.newest_rollouts`; `link(group, rollout)` is the address of a rollout's tokens."""
+    head = "".join(
+        f'<th style="text-align:{side};padding:.2rem .6rem;font-weight:600;color:{theme.muted}">{name}</th>'
+        for name, side in (("", "left"), ("prompt", "left"), ("response", "left"), ("length", "right"),
+                           ("mean advantage", "right"), ("", "left"))
+    )  # fmt: skip
+    rows = "".join(_row(row, theme, link) for row in frame.itertuples())
+    return (
+        f'<table style="width:100%;border-collapse:collapse;font-size:.88rem;color:{theme.text}">'
+        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    )
+
+
+def _row(row, theme: Theme, link: Callable[[int, int], str]) -> str:
+    right = bool(row.correct)
+    colour = theme.polarity(1 if right else -1)
+    word = "correct" if right else "wrong"
+    edge = f"padding:.35rem .6rem;border-top:1px solid {theme.grid};vertical-align:top"
+    figures = f"{edge};text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums"
+    notes = [note for note, there in (("truncated", row.truncated), ("not trained", not row.kept)) if there]
+    aside = f' <span style="color:{theme.muted}">({", ".join(notes)})</span>' if notes else ""
+    mono = "font-family:'Source Code Pro',monospace;overflow-wrap:anywhere"
+    return (
+        f'<tr><td style="{edge};color:{colour};font-weight:700" title="{word}">{SIGN[1 if right else -1]}</td>'
+        f'<td style="{edge};{mono};{_fit(row.prompt)}">{inert_html(_short(row.prompt, 160))}</td>'
+        f'<td style="{edge};{mono}"><bdi>{inert_html(_short(row.text, 400)) or "∅"}</bdi>{aside}</td>'
+        f'<td style="{figures}">{int(row.length)} tokens</td>'
+        f'<td style="{figures}">{number(row.advantage, signed=True)}</td>'
+        f'<td style="{edge}"><a href="{inert_html(link(int(row.group), int(row.rollout)))}" target="_self" '
+        f'style="color:{theme.reinforced}">tokens</a></td></tr>'
+    )
+
+
+def _fit(prompt: str) -> str:
+    """A short prompt stays on one line, a long one wraps in a column of its own width."""
+    return "white-space:nowrap" if len(prompt) <= 28 else "min-width:12rem"
+
+
+def _short(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,193 @@
+"""Every setting of a run as the Launch page offers it: label, help and sane limits. A test holds it to `RunConfig`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Kind = Literal["int", "float", "choice", "flag", "list", "text"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A field of `RunConfig` by its dotted path. `low` and `high` are what the widget offers, within what the config
+    allows; `none` says what an empty value means, "" where there must be one. `list` is comma-separated text."""
+
+    path: str
+    label: str
+    kind: Kind
+    help: str
+    low: float | None = None
+    high: float | None = None
+    step: float | None = None
+    choices: tuple[Any, ...] = ()
+    none: str = ""
+
+
+ESSENTIAL = (
+    Setting("steps", "Steps", "int",
+        "Rollout steps. On the embedded model most of the change comes in the first 100.",
+        1, 100_000, 10),
+    Setting("optimizer.lr", "Learning rate", "float",
+        "Of the LoRA weights. 0.001 suits the embedded model; larger models want 0.00001 to 0.0001.",
+        1e-07, 0.1, 0.0001),
+    Setting("prompts_per_step", "Prompts a step", "int",
+        "Groups sampled in every step. More make a step slower and its gradient less noisy.",
+        1, 4096, 1),
+    Setting("group_size", "Rollouts a prompt (G)", "int",
+        "The group that a rollout is compared with. Small groups are often all right or all wrong and then "
+        "teach nothing.",
+        1, 256, 1),
+    Setting("sampling.max_new_tokens", "Longest response", "int",
+        "In tokens; what is cut off there counts as wrong.",
+        1, 32_768, 8),
+    Setting("sampling.temperature", "Temperature", "float",
+        "Of sampling, and of every log-prob and entropy in the lab.",
+        0.05, 5.0, 0.1),
+)  # fmt: skip
+
+ADVANCED: dict[str, tuple[Setting, ...]] = {
+    "Task and labels": (
+        Setting("task.name", "Task", "choice",
+            "Where prompts and their verifier come from."),
+        Setting("task.pool_size", "Training prompts", "int",
+            "A fixed pool, walked in shuffled epochs, so that prompts come back. With few prompts the model "
+            "memorises them.",
+            1, 100_000, 16),
+        Setting("correct_threshold", "Correct from", "float",
+            "A rollout is correct if the correctness part of its reward is at least this.",
+            0.0, 1.0, 0.1),
+        Setting("polarity_by", "Polarity by", "choice",
+            "What makes a rollout positive or negative: its correctness, or the sign of its advantage.",
+            choices=("correct", "sign")),
+    ),
+    "Loss": (
+        Setting("loss.objective", "Objective", "choice",
+            "clip: PPO's clipped ratio; gspo: one ratio a sequence; cispo: clipped weights; reinforce: no "
+            "ratio.",
+            choices=("clip", "gspo", "cispo", "reinforce"), none="the recipe's objective"),
+        Setting("loss.aggregation", "Aggregation", "choice",
+            "How tokens are averaged: all alike, each response alike, or over one fixed length.",
+            choices=("token_mean", "sequence_mean", "fixed_length"), none="the recipe's aggregation"),
+        Setting("loss.clip_low", "Clip below", "float",
+            "A ratio under 1 − this stops pushing a token down.",
+            0.001, 0.999, 0.05, none="the recipe's bound"),
+        Setting("loss.clip_high", "Clip above", "float",
+            "A ratio over 1 + this stops pushing a token up.",
+            0.001, 10.0, 0.05, none="the recipe's bound"),
+        Setting("loss.dual_clip", "Dual clip", "float",
+            "Bounds the loss of negative advantages at this times |advantage|.",
+            1.01, 100.0, 0.5, none="the recipe's choice"),
+        Setting("loss.kl", "KL coefficient", "float",
+            "Of the k3 estimate of the KL to the base model. Above 0, a forward pass of the base model is "
+            "made every step.",
+            0.0, 10.0, 0.001, none="the recipe's coefficient"),
+    ),
+    "Updates": (
+        Setting("updates.minibatches", "Minibatches a step", "int",
+            "Optimizer steps a pass over the step's rollouts; each takes whole groups, so it must divide the "
+            "prompts a step. With 1, every ratio is 1 and nothing can clip.",
+            1, 4096, 1),
+        Setting("updates.epochs", "Passes a step", "int",
+            "How often the step's rollouts are gone through.",
+            1, 64, 1),
+        Setting("optimizer.name", "Optimizer", "choice",
+            "AdamW rescales every weight's gradient; SGD shows the gradient's own size.",
+            choices=("adamw", "sgd")),
+        Setting("optimizer.warmup_steps", "Warm-up", "int",
+            "Optimizer steps over which the learning rate rises from 0.",
+            0, 100_000, 5),
+        Setting("optimizer.betas", "AdamW betas", "list",
+            "Decay of the first and second moment."),
+        Setting("optimizer.weight_decay", "Weight decay", "float",
+            "Of the LoRA weights.",
+            0.0, 10.0, 0.01),
+        Setting("optimizer.max_grad_norm", "Largest gradient norm", "float",
+            "Gradients are scaled down to it.",
+            0.001, 1000.0, 0.1, none="no limit"),
+        Setting("schedule_steps", "Schedule length", "int",
+            "The N of schedules that are given as a part of the run.",
+            1, 1_000_000, 10, none="the run's steps"),
+    ),
+    "LoRA": (
+        Setting("lora.r", "Rank", "int",
+            "Of the adapter's matrices.",
+            1, 1024, 4),
+        Setting("lora.alpha", "Alpha", "float",
+            "The adapter is scaled by alpha / rank.",
+            0.01, 10000.0, 8.0),
+        Setting("lora.dropout", "Dropout", "float",
+            "On the adapter's input while training.",
+            0.0, 0.99, 0.05),
+        Setting("lora.targets", "Layers", "list",
+            "all-linear, or the names of the linear layers that get an adapter."),
+    ),
+    "Dynamic sampling": (
+        Setting("dynamic_sampling.enabled", "Drop and refill", "choice",
+            "Groups with equal rewards are dropped and fresh prompts sampled in their place.",
+            choices=(True, False), none="the recipe's choice"),
+        Setting("dynamic_sampling.max_refills", "Refill rounds", "int",
+            "At most so many; then the step trains on what there is.",
+            0, 64, 1),
+    ),
+    "Evaluation": (
+        Setting("evaluate.every", "Every (steps)", "int",
+            "Steps between evaluations on held-out prompts; 0: none at all.",
+            0, 100_000, 5),
+        Setting("evaluate.prompts", "Held-out prompts", "int",
+            "More give a less noisy pass@1 and take longer.",
+            1, 10_000, 16),
+        Setting("evaluate.rollouts", "Rollouts a prompt", "int",
+            "Samples for pass@1 and pass@k.",
+            1, 1024, 4),
+        Setting("evaluate.k", "k of pass@k", "int",
+            "At most the rollouts a prompt.",
+            1, 1024, 4),
+        Setting("evaluate.greedy", "Greedy too", "flag",
+            "Also answer each held-out prompt at temperature 0."),
+        Setting("evaluate.probes", "Probe prompts", "int",
+            "Fixed held-out prompts whose every token is stored at each evaluation: the same prompts over "
+            "time.",
+            0, 1000, 1),
+    ),
+    "Recording": (
+        Setting("record.after_update", "After the update", "choice",
+            "Log-probs of the same tokens after the update: what the step did to each of them. One more "
+            "forward pass.",
+            choices=("all", "probe", "off")),
+        Setting("record.reference", "Reference log-probs", "flag",
+            "Log-probs under the base model; one more forward pass."),
+        Setting("checkpoint.every", "Checkpoint every", "int",
+            "Steps; what is lost by a crash is computed again. Left empty: every step for the embedded model, every "
+            "10 elsewhere.",
+            1, 100_000, 5, none="as the model asks"),
+        Setting("checkpoint.keep", "Checkpoints kept", "int",
+            "The newest so many.",
+            1, 100, 1),
+        Setting("checkpoint.exact", "Resume exactly", "flag",
+            "Refuse to resume on another machine, thread count or torch, where rounding differs."),
+    ),
+    "Machine": (
+        Setting("engine", "Sampling engine", "choice",
+            "auto takes what fits the machine.",
+            choices=("auto", "transformers")),
+        Setting("device", "Device", "choice",
+            "auto: the GPU if there is one.",
+            choices=("auto", "cpu", "cuda")),
+        Setting("precision", "Precision", "choice",
+            "float32 is exact and as fast on the embedded model.",
+            choices=("float32", "bfloat16")),
+        Setting("threads", "CPU threads", "int",
+            "Another number gives other rounding.",
+            1, 1024, 1, none="one for the embedded model, else all cores"),
+    ),
+}  # fmt: skip
+
+ELSEWHERE = frozenset({"name", "model", "seed", "experiment", "imported", "method.name", "method.base", "method.also",
+                       "method.set"})  # fmt: skip
+"""Settings that the page has widgets of their own for, or that the lab itself sets (experiment, imported)."""
+
+
+def all_settings() -> list[Setting]:
+    """Every setting of the two tables."""
+    return [*ESSENTIAL, *(setting for group in ADVANCED.values() for setting in group)]

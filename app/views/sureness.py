@@ -1,0 +1,149 @@
+"""How sure the labels are: the store's frames as arrays, bars with intervals, the check of the estimate."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from app.inert import inert_plotly
+from app.palette import Theme, rgba
+from app.views.base import figure
+from app.words import count, number, share
+from core.stats.classes import CLASSES, ClassRule, label_index
+from core.stats.labels import Flips, Sureness, Visits
+from core.stats.labels import transitions as consecutive
+
+MOST = 1000
+"""Visits that one estimate simulates at most (about half a millisecond each)."""
+
+
+def whole_prompts(visits: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
+    """All visits, or those of some prompts (drawn once, always the same) where there are more than `most`."""
+    if len(visits) <= most:
+        return visits
+    sizes = visits.groupby("prompt_id")["step"].size().sample(frac=1, random_state=0)
+    keep = sizes.index[sizes.cumsum() <= most]
+    return visits[visits["prompt_id"].isin(keep if len(keep) else sizes.index[:1])].reset_index(drop=True)
+
+
+def to_visits(visits: pd.DataFrame, rollouts: pd.DataFrame) -> Visits:
+    """The frames of `core.store.queries.favorability` as arrays; row i of `visits` is visit i."""
+    index = visits.reset_index(drop=True).reset_index(names="row")[["row", "step", "group"]]
+    found = rollouts.merge(index, on=["step", "group"]).sort_values("row", kind="stable")
+    return Visits(
+        prompt=pd.factorize(visits["prompt_id"])[0],
+        step=visits["step"].to_numpy(),
+        visit=found["row"].to_numpy(),
+        correct=found["correct"].to_numpy(dtype=bool),
+        length=found["length"].to_numpy(dtype=int),
+        truncated=found["truncated"].to_numpy(dtype=bool),
+    )
+
+
+def labels(visits: pd.DataFrame) -> np.ndarray:
+    """(V,) the recorded classes as indices into CLASSES."""
+    return label_index(visits["label"].tolist())
+
+
+def transitions(visits: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Consecutive visits of one prompt: (from, to), each (K,) row numbers of `visits`."""
+    return consecutive(pd.factorize(visits["prompt_id"])[0])
+
+
+def latest(visits: pd.DataFrame, prompts: pd.Series, step: int) -> pd.DataFrame:
+    """Each prompt's last visit up to a step, in the order of `prompts`; rows keep their index in `visits`."""
+    past = visits[(visits["step"] <= step) & visits["prompt_id"].isin(prompts)]
+    last = past.drop_duplicates("prompt_id", keep="last")
+    order = {key: place for place, key in enumerate(prompts)}
+    return last.sort_values("prompt_id", key=lambda keys: keys.map(order))
+
+
+def flips_sentence(flips: Flips, group_size: int, share_used: float = 1.0) -> str:
+    """The claim of the page, with its n: how many label changes luck alone explains."""
+    if not flips.transitions:
+        return "No prompt has come back yet, so no label could change."
+    head = (
+        f"Of **{count(flips.observed, 'label change')}** in {count(flips.transitions, 'pair')} of consecutive visits, "
+        f"about **{flips.expected:.0f}** (± {flips.margin:.0f}) are expected from sampling alone (G = {group_size})"
+    )
+    if share_used < 1:
+        head += f", counted on {share(share_used)} of the visits"
+    if flips.observed > flips.expected + flips.margin:
+        return f"{head}: about {flips.observed - flips.expected:.0f} are more than luck, the policy changed."
+    if flips.observed < flips.expected - flips.margin:
+        return f"{head}: fewer than luck alone would give, so this estimate does not fit the run."
+    return f"{head}: luck alone can explain them."
+
+
+def bars(rows: pd.DataFrame, sure: Sureness, theme: Theme) -> go.Figure:
+    """P(favorable) of each prompt with its 90 % interval, and the label that its visit got.
+
+    `rows` has prompt, step, group and label of the visits that `sure` speaks of, in the same order.
+    """
+    p = sure.probability[:, 0]
+    y = list(range(len(rows)))
+    fig = figure(
+        theme, title="How sure: P(favorable)", x="P(a fresh group is favorable), 90 % interval", y="",
+        height=90 + 19 * len(rows), hover="closest",
+    )  # fmt: skip
+    fig.add_bar(
+        x=p, y=y, orientation="h", showlegend=False,
+        marker={"color": rgba(theme.favorable, 0.45), "line": {"width": 0}},
+        error_x={
+            "type": "data", "symmetric": False, "color": theme.muted, "thickness": 1.2, "width": 3,
+            "array": np.maximum(sure.high - p, 0), "arrayminus": np.maximum(p - sure.low, 0),
+        },
+        customdata=rows[["step", "group"]].to_numpy(),
+        text=[
+            f"<b>{inert_plotly(row.prompt, 60)}</b><br>step {row.step}: {row.label}<br>"
+            f"P(favorable) {number(p[i])} [{number(sure.low[i])}, {number(sure.high[i])}]<br>"
+            f"two fresh groups differ with {number(sure.flip[i])}"
+            for i, row in enumerate(rows.itertuples())
+        ],
+        textposition="none", hovertemplate="%{text}<extra></extra>",
+    )  # fmt: skip
+    for name in CLASSES:
+        mine = [i for i, label in enumerate(rows["label"]) if label == name]
+        fig.add_scatter(
+            x=[-0.045] * len(mine), y=mine, mode="markers", name=f"labelled {name}", hoverinfo="skip",
+            marker={
+                "symbol": "square" if name != "uniform" else "square-open", "size": 9,
+                "color": theme.prompt_class(name), "line": {"width": 1.2},
+            },
+        )  # fmt: skip
+    fig.update_xaxes(range=[-0.08, 1.02], tickvals=[0, 0.25, 0.5, 0.75, 1], zeroline=False)
+    fig.update_yaxes(
+        tickvals=y, ticktext=[inert_plotly(text, 18) for text in rows["prompt"]], range=[len(rows) - 0.4, -0.6],
+        showgrid=False,
+    )  # fmt: skip
+    fig.update_layout(legend={"y": 1.0, "yanchor": "bottom"}, margin={"t": 30}, bargap=0.3)
+    return fig
+
+
+def check_figure(table: pd.DataFrame, theme: Theme) -> go.Figure:
+    """Flips by luck on prompts whose truth is known: true, estimated, and by redrawing the observed group."""
+    fig = figure(
+        theme, title="Flips by luck on prompts whose policy is known", x="true pass rate",
+        y="P(two groups differ)", height=290,
+    )  # fmt: skip
+    for column, name, colour, dash in (
+        ("truth", "truth", theme.text, "solid"),
+        ("estimate", "this page's estimate", theme.favorable, "dash"),
+        ("resampled", "redrawing the observed group (not used)", theme.muted, "dot"),
+    ):
+        fig.add_scatter(
+            x=table["pass_rate"], y=table[column], name=name, mode="lines+markers", marker={"size": 5},
+            line={"color": colour, "dash": dash}, hovertemplate="%{y:.2f}",
+        )  # fmt: skip
+    fig.update_yaxes(rangemode="tozero")
+    return fig
+
+
+def rule_words(rule: ClassRule) -> str:
+    """The criteria in one phrase of Markdown."""
+    length = "the longest correct answer is longer than the mean usable wrong one"
+    if rule.tau is None:
+        return f"favorable = {length}"
+    joint = "or" if rule.combine == "any" else "and"
+    return f"favorable = {length}, {joint} at most {share(rule.tau)} are correct (τ = {number(rule.tau)})"

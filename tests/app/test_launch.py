@@ -1,0 +1,246 @@
+"""The Launch page: a draft in the address, checked while it is put together, and the same as a command and a file."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+import yaml
+
+from app.views.settings import ELSEWHERE, all_settings
+from core import config as core_config
+from core.advantage import recipes
+from core.config import RunConfig, load, parse, read_run
+from core.runs import RunError, presets
+from tests.app.conftest import texts
+from tests.synthetic import make_run
+
+
+def widget(kind, key):
+    return next(one for one in kind if one.key == key)
+
+
+def command(at) -> list[str]:
+    return shlex.split(at.code[0].value)
+
+
+def launched(at) -> core_config.ExperimentConfig:
+    """What the shown command would run, read the way the command line reads it."""
+    words = command(at)
+    assert words[:4] == ["python", "-m", "core", "run"]
+    name = words[words.index("--name") + 1] if "--name" in words else None
+    return load(words[4], [words[i + 1] for i, word in enumerate(words) if word == "--set"], name)
+
+
+def leaves(model: type, prefix: str = "") -> set[str]:
+    found = set()
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and hasattr(inner, "model_fields"):
+            found |= leaves(inner, f"{prefix}{name}.")
+        else:
+            found.add(prefix + name)
+    return found
+
+
+def test_every_setting_of_a_run_can_be_reached():
+    paths = [setting.path for setting in all_settings()]
+    assert len(set(paths)) == len(paths)
+    assert set(paths) | ELSEWHERE == leaves(RunConfig)
+    assert all(setting.help and setting.label for setting in all_settings())
+
+
+def test_the_widgets_offer_nothing_that_the_config_refuses():
+    """Each limit and each choice of a setting, alone, makes a config or a sentence about another field."""
+    for setting in all_settings():
+        for value in [*(v for v in (setting.low, setting.high) if v is not None), *setting.choices]:
+            data = core_config.override({}, [f"{setting.path}={json.dumps(value)}"])
+            try:
+                parse(data)
+            except core_config.ConfigError as error:
+                assert not str(error).startswith(f"{setting.path}:"), error
+
+
+def test_it_opens_with_a_preset_its_promise_and_its_command(no_runs, open_page):
+    at = open_page("launch")
+    assert not at.exception
+    assert at.header[0].value == "What will this run do, how long will it take, and what is the command for it?"
+    said = texts(at)
+    assert "About" in said
+    assert "1\u00a0run of GRPO" in said
+    assert "6\u202f400 rollouts" in said
+    assert launched(at) == next(preset.config for preset in presets() if preset.id == "grpo")
+    assert widget(at.button, "start").disabled is False
+
+
+@pytest.mark.parametrize("preset", [preset.id for preset in presets()])
+def test_every_preset_fills_the_form_and_gives_itself_back(no_runs, open_page, preset):
+    at = open_page("launch", preset=preset)
+    assert not at.exception
+    wanted = next(one.config for one in presets() if one.id == preset)
+    assert launched(at) == wanted
+    assert parse(yaml.safe_load(at.code[1].value)) == wanted
+
+
+def test_a_change_goes_into_the_address_the_command_and_the_file(no_runs, open_page):
+    at = open_page("launch", preset="grpo")
+    widget(at.number_input, "draft:optimizer.lr").set_value(0.0005).run()
+    widget(at.number_input, "draft:updates.minibatches").set_value(2).run()
+    assert at.query_params["set"] == ["optimizer.lr=0.0005", "updates.minibatches=2"]
+    assert launched(at).run.optimizer.lr == 0.0005
+    assert launched(at).run.updates.minibatches == 2
+    assert launched(at).name == "GRPO, changed"
+    again = open_page("launch", preset="grpo", set=at.query_params["set"])
+    assert again.code[0].value == at.code[0].value
+    widget(at.button, "undo").click().run()
+    assert "set" not in at.query_params
+
+
+def test_back_at_the_presets_value_nothing_is_a_change(no_runs, open_page):
+    at = open_page("launch", preset="grpo", set="steps=50")
+    widget(at.number_input, "draft:steps").set_value(100).run()
+    assert "set" not in at.query_params
+
+
+def test_an_impossible_draft_is_one_sentence_and_cannot_start(no_runs, open_page):
+    at = open_page("launch", preset="grpo", set=["prompts_per_step=6", "updates.minibatches=4"])
+    assert not at.exception
+    assert len(at.error) == 1
+    assert "does not divide into" in at.error[0].value
+    assert widget(at.button, "start").disabled
+    assert at.code == []
+    widget(at.number_input, "draft:updates.minibatches").set_value(3).run()
+    assert not at.error
+    assert not widget(at.button, "start").disabled
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["steps=many", "steps=-3", "optimizer.lr=1e9", "zork=1", "method=7", "methods=[zork]", "methods=[]", "seeds=[a]",
+     "model=no/such/model", "task.name=zork", "lora=3", "lora.targets=[]", "optimizer.betas=[2,3]", "group_size=true",
+     "loss.kl=.nan", "name=[1]", "methods=[{name: grpo, set: {zork: 1}}]", "methods=[{name: a3po, base: zork}]",
+     "methods=[{name: a3po, also: zork}]", "steps", "=", "a.b.c=1", "steps=[", "device=cuda"],
+)  # fmt: skip
+def test_nonsense_in_the_address_never_breaks_the_page(no_runs, open_page, change):
+    at = open_page("launch", set=change)
+    assert not at.exception
+    problems = [*at.error, *at.warning]
+    assert len(problems) == 1, [problem.value for problem in problems]
+    assert "Something went wrong" not in problems[0].value
+
+
+def test_several_methods_and_seeds_make_an_experiment(no_runs, open_page):
+    at = open_page("launch", preset="grpo")
+    widget(at.multiselect, "draft:methods").set_value(["grpo", "a3po"]).run()
+    widget(at.multiselect, "draft:seeds").set_value(["0", "1", "2"]).run()
+    assert not at.exception
+    assert "6\u00a0runs: 2\u00a0methods × 3\u00a0seeds" in texts(at)
+    made = launched(at)
+    assert [method.name for method in made.methods] == ["grpo", "a3po"]
+    assert made.seeds == (0, 1, 2)
+
+
+def test_parameters_come_from_the_recipe_and_are_written_into_it(no_runs, open_page):
+    at = open_page("launch", set='methods=["a3po"]')
+    offered = {
+        one.key for one in [*at.number_input, *at.selectbox] if one.key and one.key.startswith("draft:methods.0.a3po.")
+    }
+    assert offered == {f"draft:methods.0.a3po.{param.name}" for param in recipes()["a3po"].params}
+    widget(at.number_input, "draft:methods.0.a3po.rho_positive").set_value(3.5).run()
+    assert launched(at).methods[0].set == {"rho_positive": 3.5}
+    widget(at.number_input, "draft:methods.0.a3po.rho_positive").set_value(2.0).run()
+    assert launched(at).methods[0].set == {}
+
+
+def test_a_base_rule_and_further_weights_compose(no_runs, open_page):
+    at = open_page("launch", set='methods=["a3po"]')
+    widget(at.multiselect, "draft:methods.0.also").set_value(["adora_amplify"]).run()
+    widget(at.selectbox, "draft:methods.0.base").set_value("dr_grpo").run()
+    assert not at.error
+    method = launched(at).methods[0]
+    assert (method.base, method.also) == ("dr_grpo", ("adora_amplify",))
+    widget(at.number_input, "draft:methods.0.adora_amplify.weight").set_value(3.0).run()
+    assert launched(at).methods[0].set == {"adora_amplify.weight": 3.0}
+    assert not any(one.key == "draft:methods.0.dr_grpo.eps" for one in at.number_input)
+
+
+@pytest.mark.parametrize("name", list(recipes()))
+def test_every_recipe_can_be_composed_on_the_page(no_runs, open_page, name):
+    at = open_page("launch", set=f'methods=["{name}"]')
+    assert not at.exception
+    assert not at.error
+    assert launched(at).methods[0].name == name
+
+
+def test_a_variant_differs_from_its_original(no_runs, open_page):
+    at = open_page("launch", set='methods=["a3po"]')
+    widget(at.button, "draft:methods.0.variant").click().run()
+    assert not at.error
+    first, second = launched(at).methods
+    assert first.name == second.name == "a3po"
+    assert first.set != second.set
+
+
+def test_optional_settings_can_be_left_to_the_recipe(no_runs, open_page):
+    at = open_page("launch", set=["loss.kl=0.01", "loss.objective=gspo"])
+    assert launched(at).run.loss.kl == 0.01
+    widget(at.number_input, "draft:loss.kl").set_value(None).run()
+    widget(at.selectbox, "draft:loss.objective").set_value("").run()
+    assert launched(at).run.loss == RunConfig().loss
+
+
+def test_what_to_look_for_goes_when_the_methods_change(no_runs, open_page):
+    kept = yaml.safe_load(open_page("launch", preset="quickstart", set="steps=20").code[1].value)
+    gone = yaml.safe_load(open_page("launch", preset="quickstart", set="methods=[a3po, grpo]").code[1].value)
+    assert "GRPO" in kept["look_for"]
+    assert gone["look_for"] == ""
+
+
+def test_a_runs_settings_can_be_taken_over(no_runs, open_page):
+    path = make_run(no_runs, "before", method="psr", steps=3, prompts=2, group_size=2, seed=5)
+    at = open_page("launch", **{"from": "before"})
+    made = parse(yaml.safe_load(at.code[1].value))
+    ran = read_run(path / "config.yaml")
+    assert made.seeds == (5,)
+    assert made.methods == (ran.method,)
+    assert made.run.task == ran.task
+    missing = open_page("launch", **{"from": "zork"})
+    assert not missing.exception
+    assert "cannot be used" in missing.warning[0].value
+
+
+def test_start_creates_the_runs_and_leads_to_live(no_runs, open_page, monkeypatch):
+    started = []
+
+    def start(root, experiment):
+        started.append((root, experiment))
+        return [make_run(root, "new", steps=3, prompts=2, group_size=2, state="queued")]
+
+    monkeypatch.setattr("core.runs.control.start", start)
+    at = open_page("launch", preset="dapo", set="steps=7")
+    widget(at.button, "start").click().run()
+    assert not at.exception
+    assert started[0][0] == no_runs
+    assert started[0][1].run.steps == 7
+    assert at.header[0].value == "Is it learning, and is anything wrong?"
+    assert at.query_params["run"] == "new"
+
+
+def test_a_full_disk_is_said_before_anything_starts(no_runs, open_page, monkeypatch):
+    def full(root, configs):
+        raise RunError("not enough disk space: free some")
+
+    monkeypatch.setattr("app.pages.launch.check_space", full, raising=False)
+    monkeypatch.setattr("core.runs.create.check_space", full)
+    at = open_page("launch")
+    assert "not enough disk space" in at.error[0].value
+    assert widget(at.button, "start").disabled
+    assert list(no_runs.iterdir()) == []
+
+
+def test_what_is_probably_not_meant_is_hinted_at(no_runs, open_page):
+    hints = [warning.value for warning in open_page("launch", set=["optimizer.lr=0.05", "evaluate.every=0"]).warning]
+    assert len(hints) == 2
+    assert "unusually large" in hints[0]
+    assert "no pass@1" in hints[1]

@@ -1,0 +1,208 @@
+"""The Live page in every state of a run, and its figures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.palette import DARK, LIGHT
+from app.views import samples
+from app.views.curves import CURVES, MORE
+from app.views.live import MOST_POINTS, Line, Series, curves, drawn, legend_html, numbers, one_each
+from core.store.queries.live import Curves
+from tests.app.conftest import STATES, break_status, texts
+from tests.synthetic import make_run
+
+TINY = {"prompts": 2, "group_size": 2}
+
+
+def charts(at: AppTest) -> int:
+    return len(at.get("plotly_chart"))
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_every_state_opens(states, open_page, state, dark):
+    at = open_page("live", dark=dark, run=state)
+    assert not at.exception
+    assert not any("Something went wrong" in error.value for error in at.error)
+    assert at.query_params["run"] == state
+    assert charts(at) == (0 if state in ("queued", "empty") else 6)
+
+
+def test_no_run_at_all_says_what_would_fill_the_page(no_runs, open_page):
+    at = open_page("live")
+    assert not at.exception
+    assert "no run yet" in texts(at)
+    assert charts(at) == 0
+
+
+def test_a_finished_run_gets_a_verdict_with_its_n(states, open_page):
+    said = texts(open_page("live", run="finished"))
+    assert "held-out pass@1" in said
+    assert "16 prompts × 8 rollouts" in said
+    assert "Newest rollouts** · step 5" in said
+
+
+def test_a_run_without_a_step_says_what_it_waits_for(states, open_page):
+    said = texts(open_page("live", run="queued"))
+    assert "No step is done yet" in said
+
+
+def test_a_failed_run_shows_its_last_words_and_its_log(tmp_path, no_runs, open_page):
+    make_run(no_runs, "dead", steps=6, state="failed", error="loss is NaN at step 6 <b>x</b>", **TINY)
+    at = open_page("live", run="dead")
+    assert any("loss is NaN at step 6" in error.value for error in at.error)
+    assert "step 5" in at.code[0].value
+    assert any(one.key == "resume:dead" for one in at.button)
+    assert charts(at) == 6
+
+
+def test_several_runs_share_their_axes(states, open_page):
+    at = open_page("live", run=["finished", "sealed", "running"])
+    assert not at.exception
+    assert charts(at) == 6
+    assert len(at.get("progress")) == 3
+    assert next(one for one in at.multiselect).value == ["finished", "sealed", "running"]
+
+
+def test_an_experiment_means_its_runs_oldest_first(no_runs, open_page):
+    for i, method in enumerate(("grpo", "psr", "nsr")):
+        path = make_run(no_runs, f"e-{method}", method=method, steps=2, experiment="e1", **TINY)
+        break_status(path, created=1000.0 + i, look_for="Watch the <b>length</b>.")
+    at = open_page("live", experiment="e1")
+    assert at.query_params["run"] == ["e-grpo", "e-psr", "e-nsr"]
+    assert "experiment" not in at.query_params
+    assert "What to look for" in texts(at)
+
+
+@pytest.mark.parametrize(
+    "params", [{"run": "zork"}, {"experiment": "zork"}, {"smooth": "7"}, {"run": ["../..", "finished"]}]
+)
+def test_bad_choices_give_a_sentence(states, open_page, params):
+    at = open_page("live", **params)
+    assert not at.exception
+    assert len(at.warning) >= 1
+    assert charts(at) > 0 or len(at.get("progress"))
+
+
+def test_more_than_six_runs_are_cut_with_a_sentence(states, open_page):
+    at = open_page("live", run=list(STATES))
+    assert any("first 6" in warning.value for warning in at.warning)
+    assert len(at.get("progress")) == 6
+
+
+def test_more_curves_are_a_choice_in_the_address(states, open_page):
+    assert charts(open_page("live", run="finished", more="1")) > 6
+
+
+def test_stop_is_offered_while_it_runs(states, open_page):
+    keys = [one.key for one in open_page("live", run="running").button]
+    assert "stop:running" in keys
+    assert "resume:stopped" in [one.key for one in open_page("live", run="stopped").button]
+
+
+def test_a_fragment_refreshes_while_a_run_is_live_and_not_after(states, open_page, monkeypatch):
+    seen = []
+    monkeypatch.setattr("streamlit.fragment", lambda draw, run_every=None: seen.append(run_every) or draw)
+    open_page("live", run="running")
+    open_page("live", run="finished")
+    assert [every for every in seen if every != 3.0] == [2.0, None]  # 3 s: the list of the page it came from
+
+
+def series(name="a", steps=10, **columns) -> Series:
+    metrics = pd.DataFrame({"step": range(steps), **columns})
+    evals = pd.DataFrame({"step": [0, steps], "pass_at_1": [0.4, 0.6], "greedy": [0.5, None]})
+    return Series(name, name, "#0072b2", "solid", Curves(metrics, evals, 1))
+
+
+def test_a_figure_names_its_axes_and_draws_what_there_is():
+    run = series(reward=np.linspace(0, 1, 10))
+    fig = curves(LIGHT, one_each([run], "reward"), title="Reward", y="mean reward")
+    assert (fig.layout.title.text, fig.layout.xaxis.title.text, fig.layout.yaxis.title.text) == (
+        "Reward",
+        "step",
+        "mean reward",
+    )
+    assert drawn(fig) == 1
+    assert list(fig.data[0].y) == pytest.approx(list(np.linspace(0, 1, 10)))
+    assert drawn(curves(LIGHT, one_each([run], "kl"), title="KL", y="nats")) == 0
+
+
+def test_smoothing_is_a_trailing_mean_over_pale_raw_values():
+    run = series(reward=[0.0, 1.0] * 5)
+    raw, smooth = curves(LIGHT, one_each([run], "reward"), title="", y="", smooth=2).data
+    assert list(raw.y) == [0.0, 1.0] * 5
+    assert list(smooth.y) == [0.0] + [0.5] * 9
+    assert raw.showlegend is False
+
+
+def test_evaluations_are_points_and_never_smoothed():
+    (trace,) = curves(LIGHT, one_each([series()], "pass_at_1", "evals"), title="", y="", smooth=15).data
+    assert trace.mode == "lines+markers"
+    assert list(trace.y) == [0.4, 0.6]
+
+
+def test_long_runs_are_thinned_and_keep_their_newest_point():
+    steps = 3 * MOST_POINTS + 1
+    (trace,) = curves(LIGHT, one_each([series(steps=steps, reward=np.arange(steps))], "reward"), title="", y="").data
+    assert len(trace.x) <= MOST_POINTS
+    assert trace.x[-1] == steps - 1
+
+
+def test_names_in_a_figure_are_inert():
+    run = series("<a href='x'>%{y}</a>", reward=[1.0] * 10)
+    fig = curves(DARK, one_each([run, series("b", reward=[1.0] * 10)], "reward"), title="", y="")
+    assert "<a" not in fig.data[0].name
+    assert "%{" not in fig.data[0].name
+    assert "<a" not in legend_html([run])
+
+
+def test_downloads_hold_the_numbers_that_are_drawn():
+    a, b = series("a", reward=[1.0] * 10), series("b", steps=3, reward=[2.0] * 3)
+    frame = numbers(one_each([a, b], "reward"))
+    assert list(frame.columns) == ["run", "step", "reward"]
+    assert len(frame) == 13
+    both = numbers(
+        [Line(a, "pass_at_1", "p", "#000000", "solid", "evals"), Line(a, "greedy", "g", "#000000", "solid", "evals")]
+    )
+    assert list(both.columns) == ["run", "step", "pass_at_1", "greedy"]
+
+
+@pytest.mark.parametrize("panel", [*CURVES, *MORE], ids=lambda panel: panel.key)
+@pytest.mark.parametrize("runs", [1, 3])
+def test_every_panel_draws_any_number_of_runs(panel, runs, states_root):
+    from core.store.queries.live import Follower
+
+    several = [
+        Series(name, name, "#0072b2", "solid", Follower(states_root / name).read())
+        for name in ("finished", "sealed", "running")[:runs]
+    ]
+    fig = panel.figure(several, LIGHT, smooth=5)
+    assert fig.layout.title.text
+    assert fig.layout.yaxis.title.text
+    assert panel.how
+    if panel in CURVES:
+        assert drawn(fig) >= runs
+
+
+def test_a_table_of_rollouts_is_inert_and_signed():
+    frame = pd.DataFrame(
+        {
+            "group": [0, 1], "rollout": [0, 2], "prompt": ["<b>7+8=?</b>", "x"],
+            "text": ["<script>alert(1)</script>", ""],
+            "correct": [True, False], "truncated": [False, True], "kept": [True, False], "length": [5, 72],
+            "advantage": [0.5, -1.25],
+        }
+    )  # fmt: skip
+    page = samples.table(frame, LIGHT, lambda group, rollout: f'tokens?x="&g={group}')
+    assert "<script" not in page
+    assert "<b>" not in page
+    assert 'href="tokens?x=&quot;&amp;g=0"' in page
+    assert ">+<" in page
+    assert ">−<" in page
+    assert "+0.5" in page
+    assert "−1.25" in page
+    assert "(truncated, not trained)" in page

@@ -1,0 +1,181 @@
+"""The Tokens page in every state, through AppTest: what it says, and that its numbers are the store's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from core.store import open_runs, replay
+from tests.app.conftest import texts
+from tests.synthetic import make_run
+
+
+def drawn(at: AppTest) -> dict:
+    """What the token view was given."""
+    views = at.get("bidi_component")
+    assert len(views) == 1, texts(at)
+    return json.loads(views[0].proto.json)
+
+
+def lines(at: AppTest, position: int) -> dict[str, dict]:
+    why = drawn(at)["why"]
+    return {line["id"]: line for line in why["tokens"][position - why["start"]]}
+
+
+def test_no_runs(no_runs, open_page):
+    at = open_page("tokens")
+    assert not at.exception and not at.get("bidi_component")
+    assert at.header[0].value == "Which tokens got the advantage, and why?"
+    assert "There is no run yet" in texts(at)
+
+
+@pytest.mark.parametrize("state", ["finished", "sealed", "running", "stopped", "failed", "garbage"])
+def test_every_state_shows_its_last_step(states, open_page, state):
+    at = open_page("tokens", run=state)
+    assert not at.exception and not at.error
+    steps = open_runs([states / state]).df("SELECT max(step) AS last FROM tokens WHERE split = 'train'")["last"][0]
+    assert at.query_params["step"] == str(steps)
+    assert drawn(at)["key"] == f"{state}/train/{steps}/0"
+
+
+@pytest.mark.parametrize(("state", "words"), [("queued", "queued and has no step yet"), ("empty", "has no step yet")])
+def test_a_run_without_a_step_says_what_it_waits_for(states, open_page, state, words):
+    at = open_page("tokens", run=state)
+    assert not at.exception and words in texts(at) and not at.get("bidi_component")
+
+
+def test_a_token_is_the_stores(states, open_page):
+    at = open_page("tokens", run="finished", step=3, group=1, rollout=2, position=1)
+    lab = open_runs([states / "finished"])
+    token = lab.rows(
+        "SELECT * FROM tokens WHERE step = 3 AND split = 'train' AND \"group\" = 1 AND rollout = 2 AND position = 1"
+    )[0]
+    assert drawn(at)["selected"] == {"rollout": 2, "position": 1}
+    got = lines(at, 1)
+    for name in ("base_advantage", "advantage", "entropy", "loss_weight", "ratio"):
+        assert float(got[name]["raw"]) == pytest.approx(token[name], rel=1e-6), name
+    change = token["after_logprob"] - token["trainer_logprob"]
+    assert float(got["change"]["raw"]) == pytest.approx(change, rel=1e-5, abs=1e-7)
+    assert got["ratio"]["note"] == "one update a step: nothing can clip"
+
+
+def test_reasons_are_recomputed_by_the_method(tmp_path: Path, monkeypatch, open_page):
+    method = {"name": "a3po", "also": ["adora_amplify"], "set": {"rho_positive": 3}}
+    make_run(tmp_path, "both", method=method, steps=3, prompts=3, group_size=4)
+    monkeypatch.setenv("ADVANTAGE_LAB_RUNS", str(tmp_path))
+    at = open_page("tokens", run="both", step=2, group=0, rollout=1, position=0)
+    done = replay(tmp_path / "both", "both", 2)
+    i, got = done.row[0, 1], lines(at, 0)
+    assert got["base_advantage"]["note"] == done.trace.explain_base(i, 0)
+    product = float(got["base_advantage"]["raw"])
+    for factor in done.trace.factors:
+        assert got[f"factor_{factor.id}"]["note"] == factor.explain(i, 0)
+        product *= float(got[f"factor_{factor.id}"]["raw"])
+    assert product == pytest.approx(float(got["advantage"]["raw"]), abs=1e-6)
+
+
+def test_the_chosen_token_reaches_the_address_and_back(states, open_page):
+    at = open_page("tokens", run="finished", step=2, group=0)
+    first = drawn(at)["selected"]
+    assert first != {"rollout": 3, "position": 2}
+    at.query_params["rollout"], at.query_params["position"] = "3", "2"
+    at.run()
+    assert drawn(at)["selected"] == {"rollout": 3, "position": 2}
+    assert drawn(at)["why"]["rollout"] == 3
+
+
+def test_colour_and_sort_live_in_the_address(states, open_page):
+    at = open_page("tokens", run="finished", step=2, color="probability", sort="length")
+    data = drawn(at)
+    assert data["colour"]["id"] == "probability" and data["colour"]["below"] == ""
+    lengths = [len(row["tokens"]) for row in data["rows"]]
+    assert lengths == sorted(lengths, reverse=True)
+
+
+@pytest.mark.parametrize(
+    "choice", [{"color": "mood"}, {"sort": "luck"}, {"rollout": "99"}, {"position": "x"}, {"group": "77"}]
+)
+def test_an_impossible_choice_gives_a_sentence_and_the_default(states, open_page, choice):
+    at = open_page("tokens", run="finished", step=2, **choice)
+    assert not at.exception and at.warning
+    assert drawn(at)["colour"]["id"] == "advantage"
+
+
+def test_probes_walk_through_steps_with_the_same_prompt(states, open_page):
+    at = open_page("tokens", run="finished", split="probe", step=0, group=1)
+    assert "Probes are not trained" in texts(at)
+    prompt = at.query_params["prompt"]
+    assert lines(at, drawn(at)["selected"]["position"])["loss_weight"]["value"] == "not trained"
+    at.button(key="step:next").click().run()
+    assert at.query_params["step"] != "0" and at.query_params["prompt"] == prompt
+    assert not at.exception and drawn(at)["key"].startswith("finished/probe/")
+
+
+def test_the_prompt_is_kept_between_steps_and_a_new_one_forgets_the_token(states, open_page):
+    lab = open_runs([states / "finished"])
+    met = lab.rows(
+        "SELECT prompt_id, list(step ORDER BY step) AS steps FROM groups WHERE split = 'train' GROUP BY prompt_id "
+        "HAVING count(DISTINCT step) > 1 ORDER BY prompt_id"
+    )[0]
+    first, second = met["steps"][:2]
+    at = open_page("tokens", run="finished", step=first, prompt=met["prompt_id"])
+    at.button(key="visit:later").click().run()
+    assert at.query_params["step"] == str(second) and at.query_params["prompt"] == met["prompt_id"]
+    at.query_params["prompt"], at.query_params["rollout"], at.query_params["position"] = "gone", "1", "1"
+    at.run()
+    assert "rollout" not in at.query_params and at.query_params["prompt"] != "gone"
+
+
+def test_rollouts_of_a_selection_are_marked_dropped(states, open_page):
+    at = open_page("tokens", run="sealed", step=2)  # PSR keeps the right answers only
+    rows = drawn(at)["rows"]
+    assert {row["sign"]: row["kept"] for row in rows} == {"+": True, "−": False} or all(row["kept"] for row in rows)
+    for row in rows:
+        assert ("dropped, not in the loss" in row["title"]) == (not row["kept"])
+        assert all(flag & 1 for flag in row["flags"]) == (not row["kept"])
+
+
+def test_groups_that_dynamic_sampling_dropped_say_so(tmp_path: Path, monkeypatch, open_page):
+    make_run(tmp_path, "dapo", method="dapo", steps=8, prompts=4, group_size=4)
+    monkeypatch.setenv("ADVANTAGE_LAB_RUNS", str(tmp_path))
+    lab = open_runs([tmp_path / "dapo"])
+    dropped = lab.rows("SELECT step, \"group\" FROM groups WHERE split = 'train' AND NOT kept ORDER BY ALL")[0]
+    at = open_page("tokens", run="dapo", step=dropped["step"], group=dropped["group"])
+    assert "Dropped by dynamic sampling" in texts(at) and not at.exception
+    assert not any(row["kept"] for row in drawn(at)["rows"])
+
+
+def test_what_was_not_recorded_is_said(tmp_path: Path, monkeypatch, open_page):
+    path = make_run(tmp_path, "bare", steps=2, prompts=2, group_size=4)
+    for file in path.glob("steps/*/tokens.parquet"):
+        table = pq.read_table(file)
+        place = table.schema.get_field_index("after_logprob")
+        nulls = pa.nulls(len(table), table.schema.field(place).type)
+        pq.write_table(table.set_column(place, table.schema.field(place), nulls), file)
+    monkeypatch.setenv("ADVANTAGE_LAB_RUNS", str(tmp_path))
+    at = open_page("tokens", run="bare", step=1, color="change")
+    assert "record.after_update" in drawn(at)["colour"]["note"]
+    assert lines(at, drawn(at)["selected"]["position"])["change"]["value"] == "not recorded"
+
+
+def test_the_same_numbers_as_a_table(states, open_page):
+    at = open_page("tokens", run="finished", step=2, group=0, rollout=1, table=1)
+    table = at.dataframe[0].value
+    row = next(row for row in drawn(at)["rows"] if row["rollout"] == 1)
+    assert table["token"].tolist() == row["tokens"]
+    assert table["advantage"].tolist() == pytest.approx(row["values"]["advantage"], rel=1e-5)
+
+
+def test_a_broken_config_leaves_numbers_without_reasons(tmp_path: Path, monkeypatch, open_page):
+    path = make_run(tmp_path, "broken", steps=2, prompts=2, group_size=4)
+    (path / "config.yaml").write_text("steps: [", encoding="utf-8")
+    monkeypatch.setenv("ADVANTAGE_LAB_RUNS", str(tmp_path))
+    at = open_page("tokens", run="broken", step=1)
+    assert not at.exception and "reasons cannot be recomputed" in texts(at)
+    got = lines(at, drawn(at)["selected"]["position"])
+    assert got["base_advantage"]["note"] == "" and got["advantage"]["raw"] is not None

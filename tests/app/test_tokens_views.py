@@ -1,0 +1,275 @@
+"""The token view's numbers: domains, shades, factors, rows and reasons, on tokens small enough to check by hand."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from app.palette import LIGHT
+from app.views import tokens as view
+from app.views.tokens_why import Reasons, rank_words, ranks, token_lines, why
+
+LOG = np.log
+
+
+def rollouts(**changes: object) -> pd.DataFrame:
+    """Rollout 0 is right and 3 tokens long, rollout 1 wrong and 2 tokens long."""
+    columns = {
+        "rollout": [0, 1], "correct": [True, False], "polarity": [1, -1], "reward": [1.0, 0.0], "length": [3, 2],
+        "truncated": [False, True], "kept": [True, True], "sequence_logprob": [-1.0, -0.2], "f_adora": [2.0, 2.0],
+    }  # fmt: skip
+    return pd.DataFrame(columns | changes)
+
+
+def tokens(**changes: object) -> pd.DataFrame:
+    probability = np.array([0.9, 0.2, 0.5, 0.99, 0.1])
+    columns = {
+        "rollout": [0, 0, 0, 1, 1], "position": [0, 1, 2, 0, 1], "token": ["7", " so ", "\n", "<b>x</b>", "\u202eevil"],
+        "sampler_logprob": LOG(probability).astype("float32"), "trainer_logprob": LOG(probability).astype("float32"),
+        "ref_logprob": [np.nan] * 5, "entropy": [0.1, 1.0, 0.5, 0.0, 2.0], "base_advantage": [0.5, 0.5, 0.5, -1.0,
+        -1.0],
+        "advantage": [1.0, 3.0, 1.0, -2.0, -2.0], "kept": [True] * 5, "loss_weight": [0.2] * 5, "ratio": [1.0] * 5,
+        "clipped": [False, True, False, False, False], "after_logprob": LOG([0.95, 0.3, 0.4, 0.99, 0.1]),
+        "f_shape": [1.0, 3.0, 1.0, 1.0, 1.0],
+    }  # fmt: skip
+    return pd.DataFrame(columns | changes)
+
+
+def frame(**changes: object) -> pd.DataFrame:
+    return view.token_frame(tokens(**changes), rollouts(), ["adora", "shape"])
+
+
+def test_fields_of_a_token_by_hand():
+    got = frame(ref_logprob=LOG([0.9, 0.1, 0.5, 0.99, 0.1]))
+    assert got["push"].to_numpy() == pytest.approx([0.1, 2.4, 0.5, -0.02, -1.8], abs=1e-6)
+    assert got["change"].iloc[1] == pytest.approx(LOG(0.3 / 0.2), abs=1e-6)
+    assert got["kl"].iloc[1] == pytest.approx(0.5 - LOG(0.5) - 1, abs=1e-6)  # exp(ref - pi) - (ref - pi) - 1
+    assert got["kl"].iloc[0] == pytest.approx(0, abs=1e-6)
+    assert got["factor_adora"].tolist() == [2.0] * 5  # stored once a rollout
+    assert got["factors"].tolist() == [2.0, 6.0, 2.0, 2.0, 2.0]
+
+
+def test_a_field_that_was_not_recorded_is_missing_and_says_so():
+    got = frame(after_logprob=[None] * 5)
+    assert got["change"].isna().all()
+    field = next(field for field in view.FIELDS if field.id == "change")
+    _, reach, recorded = view.matrix_rows(view.row_order(rollouts(), got, "reward"), got, field, [field], True, 0)
+    assert not recorded
+    legend = view.legend(field, reach, recorded, LIGHT)
+    assert legend["low"] is None and "record.after_update" in legend["note"]
+
+
+def test_kl_is_offered_only_where_it_was_recorded():
+    assert "kl" not in [field.id for field in view.fields(frame(), ["shape"])]
+    assert "kl" in [field.id for field in view.fields(frame(ref_logprob=[-1.0] * 5), ["shape"])]
+
+
+def test_fields_list_each_factor_and_their_product_only_if_several():
+    assert [f.id for f in view.fields(frame(), ["shape"])][2:4] == ["factor_shape", "push"]
+    assert [f.id for f in view.fields(frame(), ["adora", "shape"])][2:5] == ["factors", "factor_adora", "factor_shape"]
+
+
+def test_domain_is_the_2nd_to_98th_percentile_around_zero():
+    values = np.concatenate([np.linspace(-1, 2, 101), [1000.0]])
+    low, high = np.percentile(values, [2, 98])
+    assert view.limit(values) == pytest.approx(max(abs(low), abs(high)))
+    assert view.limit(np.array([np.nan, 0.0])) == 0.0
+    assert view.limit(np.array([0.0] * 99 + [5.0])) == 5.0  # a lone value still shows
+
+
+def test_shades_are_centred_and_mark_what_lies_beyond():
+    values = np.concatenate([np.tile([1.0, -1.0, 0.5, 0.0], 40), [np.nan, 50.0]])
+    shades, reach = view.shades(values, "signed")
+    assert reach == pytest.approx(1.0)
+    assert shades[:4] == [100, -100, 50, 0]
+    assert shades[-2] is None and shades[-1] == 101
+
+
+def test_factors_and_ratios_have_1_as_their_background():
+    assert view.shades(np.array([1.0, 3.0, 0.0]), "factor")[0][0] == 0
+    shades, reach = view.shades(np.array([1.0, 2.0, 0.5] * 20), "ratio")
+    assert shades[:3] == [0, 100, -100] and np.exp(reach) == pytest.approx(2)
+    assert view.shades(np.array([1.0, 1.0 + 1e-12]), "ratio") == ([0, 0], 0.0)
+
+
+def test_probability_has_its_own_fixed_scale():
+    assert view.shades(np.array([0.25, 1.0]), "probability") == ([25, 100], 1.0)
+
+
+def test_unlike_fields_never_share_colours():
+    hues = {}
+    for field in view.FIELDS:
+        legend = view.legend(field, 1.0, True, LIGHT)
+        hues.setdefault((legend["above"], legend["below"]), set()).add(field.kind)
+    assert all(kinds <= {"signed", "ratio"} or len(kinds) == 1 for kinds in hues.values())
+    one_sided = [field for field in view.FIELDS if field.kind in ("probability", "amount")]
+    assert all(view.legend(field, 1.0, True, LIGHT)["below"] == "" for field in one_sided)
+
+
+@pytest.mark.parametrize(
+    ("sort", "order"),
+    [("reward", [0, 1]), ("length", [0, 1]), ("log-prob", [1, 0]), ("advantage", [0, 1]), ("rollout", [0, 1])],
+)
+def test_rows_sort_by(sort: str, order: list[int]):
+    ordered = view.row_order(rollouts(), frame(), sort)
+    assert ordered["rollout"].tolist() == order
+    assert ordered.set_index("rollout")["mean_advantage"].to_dict() == pytest.approx({0: 5 / 3, 1: -2.0})
+
+
+def payload(selected: tuple[int, int] = (1, 1), **changes: object) -> dict:
+    got = frame(**changes)
+    ordered = view.row_order(rollouts(), got, "reward")
+    shown = view.fields(got, ["adora", "shape"])
+    rows, reach, recorded = view.matrix_rows(ordered, got, shown[0], shown, True, selected[0])
+    own = got[got["rollout"] == selected[0]]
+    reasons = why(
+        own, correct=False, factors=["adora", "shape"], trained=True, updates=2, reasons=None, position=selected[1]
+    )
+    return view.payload(
+        rows, view.legend(shown[0], reach, recorded, LIGHT), shown, view.strips(got, LIGHT), key="k", prompt="1+1=?",
+        selected=selected, why=reasons, theme=LIGHT,
+    )  # fmt: skip
+
+
+def test_payload_is_json_with_polarity_as_a_sign_and_hostile_tokens_visible():
+    data = json.loads(json.dumps(payload()))
+    right, wrong = data["rows"]
+    assert (right["sign"], wrong["sign"]) == ("+", "−")
+    assert right["tokens"] == ["7", "␣so␣", "⏎"] and right["breaks"] == [2]
+    assert wrong["tokens"][1] == "⟨U+202E⟩evil"
+    assert right["flags"] == [0, 2, 0]  # clipped
+    assert wrong["title"] == "rollout 1: wrong, truncated, reward 0, 2\u00a0tokens"
+    assert right["values"]["probability"] == pytest.approx([0.9, 0.2, 0.5], abs=1e-6)
+    assert [strip["id"] for strip in data["strips"]] == ["push", "probability", "entropy", "change"]
+
+
+def test_dropped_tokens_are_flagged_in_training_only():
+    got = frame(kept=[False] * 5)
+    ordered = view.row_order(rollouts(kept=[False, False]), got, "reward")
+    field = view.FIELDS[0]
+    trained, *_ = view.matrix_rows(ordered, got, field, [field], True, 0)
+    probe, *_ = view.matrix_rows(ordered, got, field, [field], False, 0)
+    assert trained[0]["flags"][0] == 1 and "dropped" in trained[0]["title"] and not trained[0]["kept"]
+    assert probe[0]["flags"][0] == 0 and "not trained (probe)" in probe[0]["title"]
+
+
+def test_a_suppressed_right_answer_is_flagged():
+    got = frame(advantage=[-1.0] * 5)
+    ordered = view.row_order(rollouts(), got, "reward")
+    assert "correct but suppressed" in view.rollout_title(ordered.iloc[0], True)
+
+
+def test_a_large_group_brings_all_numbers_of_the_selected_rollout_only():
+    n = 6_100
+    big = pd.concat([tokens().iloc[[0]]] * (2 * n), ignore_index=True)
+    big["rollout"], big["position"] = np.repeat([0, 1], n), np.tile(np.arange(n), 2)
+    got = view.token_frame(big, rollouts(length=[n, n]), [])
+    shown = view.fields(got, [])
+    rows, *_ = view.matrix_rows(view.row_order(rollouts(), got, "rollout"), got, shown[0], shown, True, 1)
+    assert list(rows[0]["values"]) == ["advantage"]
+    assert set(rows[1]["values"]) == {field.id for field in shown}
+
+
+def test_verdict_counts_mass_by_polarity_and_finds_the_strongest_push():
+    sentence, place = view.verdict(frame(), rollouts(), True)
+    # mass of the wrong: 2 tokens x 2 of 1 + 3 + 1 + 2 + 2 = 9
+    assert "1 right, 1 wrong" in sentence and "44\u00a0%" in sentence
+    assert place == (0, 1) and "+2.4 in rollout 0" in sentence
+
+
+def test_verdict_of_a_group_without_signal_and_of_a_selection():
+    flat = frame(advantage=[0.0] * 5)
+    sentence, place = view.verdict(flat, rollouts(reward=[1.0, 1.0]), True)
+    assert sentence.startswith("No signal: all 2 answers have reward 1") and place is None
+    only_right = frame(kept=[True, True, True, False, False], advantage=[1.0, 3.0, 1.0, 0.0, 0.0])
+    assert "Only the right answers carry advantage" in view.verdict(only_right, rollouts(), True)[0]
+    nothing = frame(kept=[False] * 5)
+    assert view.verdict(nothing, rollouts(), True) == ("1 right, 1 wrong. Nothing of this group was trained on.", None)
+
+
+def test_number_table_names_units():
+    table = view.number_table(frame(), [view.FIELDS[0], view.FIELDS[4]])
+    assert list(table) == ["position", "token", "advantage", "entropy (nats)", "loss weight", "in the loss", "clipped"]
+
+
+def test_ranks_and_their_words():
+    most, least = ranks(np.array([0.5, 0.9, 0.5, 0.1]))
+    assert most.tolist() == [2, 1, 3, 4] and least.tolist() == [2, 4, 3, 1]
+    assert rank_words(1, 4, 4, False) == "rank 1 of 4: among the 20 % most probable tokens of this wrong answer"
+    assert "20 % least probable tokens of this correct" in rank_words(4, 1, 4, True)
+    assert rank_words(5, 6, 10, True) == "rank 5 of 10 by probability in this correct answer"
+
+
+def lines(
+    t: int = 1, trained: bool = True, updates: int | None = 1, reasons: Reasons | None = None, **changes: object
+) -> dict:
+    row = frame(**changes).to_dict("records")[t]
+    got = token_lines(
+        row, t, rank="rank", factors=["adora", "shape"], trained=trained, updates=updates, reasons=reasons
+    )
+    return {line.id: line for line in got}
+
+
+def test_ledger_multiplies_to_the_advantage():
+    got = lines()
+    product = got["base_advantage"].raw * got["factor_adora"].raw * got["factor_shape"].raw
+    assert product == got["advantage"].raw == 3.0
+    assert got["advantage"].value == "+3" and "reinforced" in got["advantage"].kind
+    assert got["factor_shape"].value == "× 3"
+    assert list(got) == [
+        "probability", "entropy", "base_advantage", "factor_adora", "factor_shape", "advantage", "push", "loss_weight",
+        "ratio", "change",
+    ]  # fmt: skip
+
+
+def test_reasons_are_the_methods_own_words():
+    reasons = Reasons(base=lambda t: f"base of {t}", factors={"shape": lambda t: f"shape of {t}"})
+    got = lines(reasons=reasons)
+    assert (got["base_advantage"].note, got["factor_shape"].note, got["factor_adora"].note) == (
+        "base of 1",
+        "shape of 1",
+        "",
+    )
+
+
+def test_what_the_update_did():
+    assert lines(1)["change"].note == "✓ p 0.2 → 0.3: as its advantage pushed"
+    assert lines(2)["change"].note.startswith("✗ p 0.5 → 0.4: against its advantage")
+    assert "did not move it" in lines(3)["change"].note
+    assert "without a push of its own" in lines(1, kept=[False] * 5)["change"].note
+    assert "this probe was not trained" in lines(1, trained=False)["change"].note
+    off = lines(1, after_logprob=[np.nan] * 5)["change"]
+    assert off.value == "not recorded" and off.raw is None and "record.after_update" in off.note
+
+
+def test_clipping_words():
+    assert lines(1, updates=1)["ratio"].note == "one update a step: nothing can clip"
+    assert lines(1, updates=4)["ratio"].note == "clipped: no gradient in its last pass"
+    assert lines(2, updates=4)["ratio"].note == "not clipped in its last pass"
+
+
+def test_probes_are_not_trained():
+    got = lines(1, trained=False, loss_weight=[None] * 5, ratio=[None] * 5)
+    assert got["loss_weight"].value == got["ratio"].value == "not trained"
+    assert "probes are not trained" in got["advantage"].note
+
+
+def test_why_covers_a_window_and_escapes_foreign_words():
+    reasons = Reasons(base=lambda t: "\u202eevil", factors={})
+    own = frame()[frame()["rollout"] == 0]
+    got = why(own, correct=True, factors=[], trained=True, updates=1, reasons=reasons, position=1, window=1)
+    assert (got["rollout"], got["start"], len(got["tokens"])) == (0, 0, 3)
+    got = why(own, correct=True, factors=[], trained=True, updates=1, reasons=reasons, position=2, window=0)
+    assert (got["start"], len(got["tokens"])) == (2, 1)
+    base = next(line for line in got["tokens"][0] if line["id"] == "base_advantage")
+    assert base["note"] == "⟨U+202E⟩evil" and base["raw"] == "0.5"
+
+
+def test_rounded_keeps_six_digits_and_says_what_is_missing():
+    got = view.rounded(pd.Series([1 / 3, -123456.789, 0.0, np.nan, None, 1.23456789e-9, np.inf], dtype=float))
+    assert got[:2] == pytest.approx([0.333333, -123457], rel=1e-12) and got[2] == 0.0
+    assert got[3] is None and got[4] is None and got[6] is None
+    assert got[5] == pytest.approx(1.23457e-9, rel=1e-9)

@@ -1,0 +1,113 @@
+"""The sentence about a run, and the illnesses it may have."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from app.views.verdict import illnesses, levels, verdict, window
+from core.store.queries.live import Curves
+
+N = 40
+HEALTHY = {
+    "reward": np.linspace(0.4, 0.7, N), "entropy": np.full(N, 0.38), "no_signal_share": np.full(N, 0.2),
+    "all_correct_share": np.full(N, 0.1), "all_wrong_share": np.full(N, 0.1), "truncated_share": np.zeros(N),
+    "length": np.full(N, 20.0), "clip_low_share": np.zeros(N), "clip_high_share": np.zeros(N),
+    "grad_norm": np.full(N, 0.5), "policy_loss": np.full(N, -0.02),
+}  # fmt: skip
+
+
+def curves(evals=((0, 0.42), (40, 0.63)), steps=N, **changes) -> Curves:
+    metrics = pd.DataFrame({**HEALTHY, **{k: np.asarray(v, float) for k, v in changes.items()}}).head(steps)
+    metrics.insert(0, "step", range(len(metrics)))
+    exams = pd.DataFrame([{"step": s, "pass_at_1": p, "prompts": 64, "rollouts": 8} for s, p in evals])
+    return Curves(metrics, exams if len(exams) else pd.DataFrame({"step": []}), 1)
+
+
+def named(found) -> list[str]:
+    return [finding.sentence.split("**")[1] for finding in found]
+
+
+def test_learning_says_the_gain_its_steps_and_its_n():
+    said = verdict(curves())
+    assert said.tone == "good"
+    assert said.sentence == (
+        "**Learning**: held-out pass@1 +0.21 in 40\u00a0steps (0.42 → 0.63, 64 prompts × 8 rollouts); "
+        "entropy steady at 0.38\u00a0nats; 20\u00a0% of groups carry no signal."
+    )
+
+
+def test_a_gain_within_the_noise_is_no_claim():
+    assert verdict(curves(evals=((0, 0.42), (40, 0.43)))).tone == "neutral"
+    assert verdict(curves(evals=((0, 0.63), (40, 0.42)))).tone == "bad"
+    assert verdict(curves(evals=((0, 0.42), (40, 0.43))), ended=True).sentence.startswith("**No clear change**")
+
+
+def test_without_evaluations_the_training_reward_speaks():
+    said = verdict(curves(evals=()))
+    assert said.tone == "good"
+    assert "training reward +0.24" in said.sentence
+    noise = np.where(np.arange(N) % 2, 0.3, 0.6)
+    assert verdict(curves(evals=(), reward=noise)).tone == "neutral"
+
+
+@pytest.mark.parametrize("steps", [0, 1, 4])
+def test_nothing_is_claimed_before_there_is_anything(steps):
+    said = verdict(curves(steps=steps))
+    assert said.tone == "neutral"
+    assert "Learning" not in said.sentence
+    assert illnesses(curves(steps=steps), "r") == []
+
+
+def test_falling_entropy_is_said_with_its_numbers():
+    assert "entropy falling fast (0.4 → 0.1" in verdict(curves(entropy=[0.4] * 20 + [0.1] * 20)).sentence
+
+
+def test_a_healthy_run_has_no_illness():
+    assert illnesses(curves(), "r", 72, gap=0.001) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "tone", "page"),
+    [
+        ({"entropy": [0.4] * 20 + [0.02] * 20}, "Entropy collapse", "warning", "polarity"),
+        ({"no_signal_share": [0.97] * N, "all_wrong_share": [0.97] * N}, "Nearly all groups are uniform", "bad",
+         "favorability"),
+        ({"truncated_share": [1.0] * N}, "Every response is truncated", "bad", "tokens"),
+        ({"truncated_share": [0.5] * N}, "50\u00a0% of responses are truncated", "warning", "tokens"),
+        ({"length": [10.0] * 20 + [40.0] * 20}, "Length is growing with the reward", "warning", "polarity"),
+        ({"clip_low_share": [0.2] * N, "clip_high_share": [0.1] * N}, "Clipping is at its ceiling", "warning",
+         "tokens"),
+        ({"policy_loss": [1e-9] * N}, "The loss reads 0 and that is no error", "neutral", "tokens"),
+        ({"grad_norm": [0.5] * (N - 1) + [50.0]}, "The gradient jumped", "warning", "tokens"),
+    ],
+)  # fmt: skip
+def test_each_illness_is_named_with_the_page_that_shows_it(changes, name, tone, page):
+    found = illnesses(curves(**changes), "r", 72)
+    assert named(found) == [name]
+    assert (found[0].tone, found[0].page) == (tone, page)
+    assert found[0].params["run"] == "r"
+
+
+def test_uniform_groups_say_which_way():
+    easy = illnesses(curves(no_signal_share=[0.97] * N, all_correct_share=[0.97] * N), "r")
+    assert "too easy" in easy[0].sentence
+
+
+def test_disagreement_of_sampler_and_trainer_needs_the_gap():
+    assert named(illnesses(curves(), "r", gap=0.3)) == ["Sampler and trainer disagree"]
+    assert illnesses(curves(), "r", gap=None) == []
+
+
+def test_missing_columns_are_no_illness():
+    bare = Curves(pd.DataFrame({"step": range(10), "reward": np.linspace(0, 1, 10)}), pd.DataFrame({"step": []}), 1)
+    assert illnesses(bare, "r") == []
+    assert verdict(bare).tone == "good"
+
+
+def test_levels_are_means_over_a_fifth_of_the_run():
+    assert [window(n) for n in (1, 3, 10, 40, 500)] == [1, 3, 3, 8, 10]
+    first, last = levels(pd.DataFrame({"x": [0.0] * 10 + [None] + [1.0] * 10}), "x")
+    assert (first, last) == (0.0, 1.0)
+    assert np.isnan(levels(pd.DataFrame({"x": [1.0]}), "y")).all()

@@ -1,0 +1,227 @@
+"""How fast the store answers at 10 million tokens, each number beside a named peer in the same run.
+
+    python -m tests.bench.store [--tokens 10000000] [--json] [--folder DIR]
+
+Makes a run of random rollouts (128 of 200 tokens a step) through the real `write_step` and `seal`, then asks what pages
+ask. Times are medians; the first calls of each question are not counted. What was seen: README.md beside this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import duckdb
+import numpy as np
+
+from core.advantage import Batch, Trace, compute, loss_weights
+from core.config import RunConfig, dump, parse_run
+from core.store import SplitRecord, StepRecord, open_runs, seal, sweep, write_schema, write_step
+from core.store.queries import polarity as polarity_queries
+from core.store.queries import tokens as token_queries
+
+GROUPS, SIZE, LENGTH = 16, 8, 200
+PER_STEP = GROUPS * SIZE * LENGTH
+WORDS = [*map(str, range(30)), "+", "-", " so ", " then ", " wait ", " check ", "\\boxed{", "}"]
+GROUP_QUESTION = "sealed: one group's tokens"
+WHOLE_RUN = "entropy and mass by step and polarity, from `summary`"
+ROUNDS, WARM_UP = 21, 2
+TARGET_MS = 20.0
+"""What one group's tokens may take from a sealed run of 10 million."""
+
+
+@dataclass
+class Line:
+    """One question: its median, and the peer that it is measured against."""
+
+    question: str
+    ms: float
+    peer: str = ""
+    peer_ms: float | None = None
+
+    def __str__(self) -> str:
+        beside = (
+            f"   {self.peer_ms / self.ms:6.1f}x faster than {self.peer} ({self.peer_ms:.1f} ms)" if self.peer_ms else ""
+        )
+        return f"{self.question:<58} {self.ms:9.1f} ms{beside}"
+
+
+def config(steps: int) -> RunConfig:
+    exam = {"every": 0}
+    size = {"steps": steps, "prompts_per_step": GROUPS, "group_size": SIZE, "sampling": {"max_new_tokens": LENGTH}}
+    return parse_run(size | {"method": "a3po", "dynamic_sampling": {"enabled": False}, "evaluate": exam})
+
+
+def record(run: RunConfig, step: int) -> StepRecord:
+    """A step of random rollouts, half of them right, with everything recorded that a run can record."""
+    random = np.random.default_rng([1, step])
+    n, shape = GROUPS * SIZE, (GROUPS * SIZE, LENGTH)
+    group, correct = np.repeat(np.arange(GROUPS), SIZE), random.random(n) < 0.5
+    length = np.full(n, LENGTH, np.int32)
+    logprob = np.log(random.beta(4, 1, shape).clip(1e-4, 1)).astype(np.float32)
+    entropy = (-logprob * random.random(shape)).astype(np.float32)
+    ids = random.integers(0, len(WORDS), shape, dtype=np.int32)
+    batch = Batch(
+        group, correct.astype(np.float32), correct, length, np.zeros(n, bool), LENGTH, step, run.steps,
+        sampler_logprob=logprob, trainer_logprob=logprob, entropy=entropy,
+    )  # fmt: skip
+    method = run.build_method()
+    trace: Trace = compute(method, batch)
+    words = [[WORDS[i] for i in row] for row in ids.tolist()]
+    split = SplitRecord(
+        split="train", prompt_id=[f"{(step * GROUPS + g) % 128:016x}" for g in range(GROUPS)],
+        prompt=["7+8-3+6=?"] * GROUPS, answer=["18"] * GROUPS, attempt=np.zeros(GROUPS, int),
+        group_kept=np.ones(GROUPS, bool), group=group, rollout=np.tile(np.arange(SIZE), GROUPS),
+        text=["".join(row) for row in words], reward=batch.reward, correctness=batch.reward, correct=correct,
+        parts=[{"correct": 1.0}] * n, traits=[{"steps": 3.0, "self_check": 0.0}] * n, length=length,
+        truncated=batch.truncated, max_length=LENGTH, token_ids=ids, token_text=words, sampler_logprob=logprob,
+        trainer_logprob=logprob, ref_logprob=logprob, entropy=entropy, after_logprob=logprob, entropy_after=entropy,
+        ratio=np.ones(shape, np.float32), clipped=np.zeros(shape, bool), trace=trace,
+        loss_weight=loss_weights(trace.kept, length, LENGTH, method.loss.aggregation, np.zeros(n, int)),
+    )  # fmt: skip
+    return StepRecord(step, [split], metrics={"reward": float(correct.mean()), "tokens": n * LENGTH})
+
+
+def measure(
+    question: str, ask: Callable[[], object], peer: str = "", ask_peer: Callable[[], object] | None = None
+) -> Line:
+    """Ask in turn with the peer, so that whatever else the machine does slows both; medians over up to ROUNDS calls."""
+    asked = [ask] if ask_peer is None else [ask, ask_peer]
+    times: list[list[float]] = [[] for _ in asked]
+    started = time.perf_counter()
+    for round_ in range(-WARM_UP, ROUNDS):
+        for call, taken in zip(asked, times, strict=True):
+            ms = once_ms(call)
+            if round_ >= 0:
+                taken.append(ms)
+        if round_ >= 2 and time.perf_counter() - started > 10:
+            break
+    medians = [statistics.median(taken) for taken in times]
+    return Line(question, medians[0], peer, medians[1] if ask_peer else None)
+
+
+def once_ms(do: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    do()
+    return 1e3 * (time.perf_counter() - started)
+
+
+def bench(folder: Path, tokens: int) -> list[Line]:
+    """Make the run in `folder` and ask every question."""
+    steps = max(tokens // PER_STEP, 2)
+    path, run = folder / "bench", config(steps)
+    path.mkdir()
+    (path / "config.yaml").write_text(dump(run), encoding="utf-8")
+    (path / "status.json").write_text('{"state": "finished"}', encoding="utf-8")
+    write_schema(path, run)
+    written = [1e3 * write_step(path, record(run, step)) for step in range(steps)]
+    lines = [Line(f"write a step of {PER_STEP:,} tokens, on the disk", statistics.median(written))]
+    lines += _live(path, steps)
+    lines.append(Line(f"seal {steps * PER_STEP:,} tokens", once_ms(lambda: seal(path))))
+    sweep(path, grace_s=0)
+    return lines + _sealed(path, folder / "lists.duckdb", steps)
+
+
+def _live(path: Path, steps: int) -> list[Line]:
+    lab, plain, middle = open_runs([path]), duckdb.connect(), steps // 2
+    files = (
+        f"SELECT * FROM read_parquet('{path}/steps/*/tokens.parquet') "
+        f'WHERE step = {middle} AND "group" = 7 ORDER BY rollout, position'
+    )
+    return [
+        measure("live: open the run", lambda: open_runs([path])),
+        measure(
+            "live: one group's tokens, its step by its own path",
+            lambda: token_queries.group_tokens(lab, "bench", middle, "train", 7),
+            f"a plain query over the {steps} files",
+            lambda: plain.execute(files).df(),
+        ),
+        measure("live: the metrics of all steps", lambda: lab.df("SELECT * FROM metrics ORDER BY step")),
+        measure("live: " + WHOLE_RUN, lambda: polarity_queries.fields_by_step(lab, "bench")),
+    ]
+
+
+def _sealed(path: Path, lists_file: Path, steps: int) -> list[Line]:
+    lab, middle = open_runs([path]), steps // 2
+    lists = _as_lists(path / "rollouts.duckdb", lists_file)
+    unnested = (
+        'SELECT * EXCLUDE (step, split) FROM (SELECT step, split, "group", rollout, unnest(position) AS position, '
+        + ", ".join(f"unnest({name}) AS {name}" for name in LISTED)
+        + f' FROM rollouts WHERE step = {middle} AND "group" = 7) ORDER BY rollout, position'
+    )
+    four = 'SELECT rollout, position, advantage, entropy FROM tokens WHERE "group" = 7 ORDER BY rollout, position'
+    return [
+        measure("sealed: open the run", lambda: open_runs([path])),
+        measure(
+            GROUP_QUESTION,
+            lambda: token_queries.group_tokens(lab, "bench", middle, "train", 7),
+            "the same tokens kept as LIST columns",
+            lambda: lists.execute(unnested).df(),
+        ),
+        measure("sealed: the same, four columns, as arrays", lambda: lab.step("bench", middle).arrays(four)),
+        measure(
+            "sealed: " + WHOLE_RUN,
+            lambda: polarity_queries.fields_by_step(lab, "bench"),
+            "the same from all tokens",
+            lambda: lab.df(FROM_TOKENS),
+        ),
+    ]
+
+
+LISTED = [
+    "token_id", "token", "sampler_logprob", "trainer_logprob", "ref_logprob", "entropy", "base_advantage", "advantage",
+    "kept", "loss_weight", "ratio", "clipped", "after_logprob", "entropy_after", "f_a3po",
+]  # fmt: skip
+FROM_TOKENS = """
+    SELECT t.step, r.polarity, count(*) AS tokens, avg(t.entropy) AS entropy,
+           avg(exp(t.sampler_logprob)) AS probability, sum(t.loss_weight * abs(t.advantage)) AS mass,
+           sum(t.loss_weight * abs(t.base_advantage)) AS base_mass
+    FROM tokens t JOIN rollouts r USING (run, step, split, "group", rollout) GROUP BY ALL ORDER BY ALL
+"""
+
+
+def _as_lists(sealed: Path, path: Path) -> duckdb.DuckDBPyConnection:
+    """The same tokens as one row a rollout, sorted, with a LIST for each column: the peer."""
+    connection = duckdb.connect(str(path))
+    connection.execute(f"ATTACH '{sealed}' AS s (READ_ONLY)")
+    listed = ", ".join(f"list({name} ORDER BY position) AS {name}" for name in ["position", *LISTED])
+    steps = connection.execute("SELECT max(step) FROM s.rollouts").fetchone()[0] + 1
+    for first in range(0, steps, 50):
+        select = (
+            f'SELECT step, split, "group", rollout, {listed} FROM s.tokens WHERE step BETWEEN {first} AND {first + 49} '
+            "GROUP BY ALL ORDER BY ALL"
+        )
+        connection.execute(f"INSERT INTO rollouts {select}" if first else f"CREATE TABLE rollouts AS {select}")
+    connection.execute("DETACH s")
+    return connection
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokens", type=int, default=10_240_000)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    parser.add_argument("--folder", type=Path, help="where to make the run; it is deleted afterwards")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        started = time.perf_counter()
+        lines = bench(Path(folder), options.tokens)
+        size = (Path(folder) / "bench/rollouts.duckdb").stat().st_size / 1e6
+        seconds = time.perf_counter() - started
+    group_ms = next(line.ms for line in lines if line.question == GROUP_QUESTION)
+    if options.json:
+        print(json.dumps({"lines": [asdict(line) for line in lines], "sealed_mb": size, "seconds": seconds}, indent=1))
+        return
+    print(*lines, sep="\n")
+    print(f"sealed file {size:.0f} MB; the bench took {seconds:.0f} s")
+    met = "met" if group_ms < TARGET_MS else "MISSED"
+    print(f"{GROUP_QUESTION}: {group_ms:.1f} ms, target {TARGET_MS:.0f} ms: {met}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""A lab of its own, served as README says, and a real Chromium looking at it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+PROJECT = Path(__file__).parents[2]
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+REQUIRED = os.environ.get("LAB_REQUIRE_BROWSER") == "1"
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running lab: its address and its folder of runs."""
+
+    url: str
+    runs: Path
+
+
+@contextlib.contextmanager
+def serve(runs: Path, locks: Path) -> Iterator[Served]:
+    """Start the lab on a free port; afterwards, end it and every trainer it started."""
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
+    env = {**os.environ, "ADVANTAGE_LAB_RUNS": str(runs), "ADVANTAGE_LAB_LOCKS": str(locks)}
+    command = [sys.executable, "-m", "streamlit", "run", "app/main.py", "--server.port", str(port)]
+    process = subprocess.Popen([*command, "--server.headless", "true"], cwd=PROJECT, env=env, stdin=subprocess.DEVNULL)
+    try:
+        url = f"http://localhost:{port}"
+        deadline = time.monotonic() + 60
+        while True:
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/_stcore/health", timeout=2):
+                break
+            assert process.poll() is None, "the lab did not start"
+            assert time.monotonic() < deadline, "the lab did not answer within a minute"
+            time.sleep(0.2)
+        yield Served(url, runs)
+    finally:
+        process.terminate()
+        for other in psutil.process_iter(["cmdline"]):
+            if any(str(runs) in word for word in other.info["cmdline"] or ()):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    other.kill()
+        process.wait(20)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        message = "no chromium on the path: install it to run the browser tests"
+        if REQUIRED:
+            pytest.fail(message)
+        pytest.skip(message)
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page whose script errors fail the test."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    yield page
+    context.close()
+    assert not errors, errors
