@@ -14,12 +14,14 @@ from typing import Annotated, Any, Literal, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from core.advantage import AdvantageError, Method, build
+from core.advantage import AdvantageError, Method, build, flat_params
 from core.config_errors import ConfigError, sentence
 from core.config_yaml import NOT_A_MAPPING, PLURALS, numbers, override, read_yaml
 
-Positive = Annotated[int, Field(ge=1)]
-Natural = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1, le=10**9)]
+Natural = Annotated[int, Field(ge=0, le=10**9)]
+MOST_RUNS = 256
+"""Of an experiment: each is a process that waits in its device's line."""
 
 __all__ = [
     "ConfigError", "ExperimentConfig", "MethodSettings", "RunConfig", "dump", "load", "override", "parse", "parse_run",
@@ -60,7 +62,7 @@ class MethodSettings(Settings):
     @field_validator("set", mode="before")
     @classmethod
     def _numbers(cls, value: Any) -> Any:
-        return numbers(value)
+        return flat_params(numbers(value)) if isinstance(value, Mapping) else value
 
 
 class LossSettings(Settings):
@@ -90,7 +92,7 @@ class LoraSettings(Settings):
     def _named(cls, value: Any) -> Any:
         if not value or not all(value):
             raise ValueError("name at least one linear layer, or write all-linear")
-        return value
+        return (value,) if isinstance(value, str) and value.isidentifier() else value
 
 
 class OptimizerSettings(Settings):
@@ -120,8 +122,8 @@ class DynamicSamplingSettings(Settings):
 class EvaluateSettings(Settings):
     every: Natural = 10
     """Steps between evaluations on held-out prompts; 0 turns them off. The last policy is always evaluated then."""
-    prompts: Positive = 64
-    rollouts: Positive = 8
+    prompts: Annotated[int, Field(ge=1, le=10_000)] = 64
+    rollouts: Annotated[int, Field(ge=1, le=1024)] = 8
     k: Positive = 8
     greedy: bool = True
     probes: Natural = 4
@@ -266,6 +268,8 @@ class ExperimentConfig(Settings):
                 raise ValueError(f"{field} is empty: name at least one")
             if len(set(values)) < len(values):
                 raise ValueError(f"{field} names the same one twice")
+        if (several := len(self.methods) * len(self.seeds)) > MOST_RUNS:
+            raise ValueError(f"methods x seeds are {several} runs: at most {MOST_RUNS} make an experiment")
         return self
 
     def expand(self, experiment_id: str | None) -> list[RunConfig]:

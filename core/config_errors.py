@@ -25,7 +25,7 @@ _WORDS = {
     "string_type": "must be text",
     "tuple_type": "must be a list",
     "dict_type": "must be a mapping of settings, such as {{rho: 2}}",
-    "model_type": "must be a mapping of settings, such as {{lr: 0.001}}",
+    "model_type": "must be a mapping of its settings",
     "model_attributes_type": "must be a mapping of settings",
     "greater_than": "must be more than {gt}",
     "greater_than_equal": "must be at least {ge}",

@@ -19,12 +19,12 @@ PLURALS = {"methods": "method", "seeds": "seed"}
 def read_yaml(path: Path) -> dict[str, Any]:
     """A file's settings as plain data. Raises ConfigError with the line where it is not YAML."""
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = _parsed(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such config file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or 'it is not text'})") from error
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a number of 5000 digits is a ValueError
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "it cannot be parsed"
@@ -33,6 +33,22 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: {NOT_A_MAPPING}")
     return data
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a setting that is given twice, of which YAML would silently take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if isinstance(key, yaml.ScalarNode) and key.value in seen and key.value != "<<":
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value} is given twice", key.start_mark)
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else None)
+        return super().construct_mapping(node, deep)
+
+
+def _parsed(text: str) -> Any:
+    return yaml.load(text, Loader=_Loader)  # a safe loader
 
 
 def override(data: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
@@ -45,9 +61,9 @@ def override(data: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
         if not equals or not key or not all(key.split(".")):
             raise ConfigError(f"--set {item}: write it as key=value, such as optimizer.lr=0.0005")
         try:
-            value = numbers(yaml.safe_load(raw))
-        except yaml.YAMLError as error:
-            raise ConfigError(f"--set {item}: the value is not valid YAML") from error
+            value = numbers(_parsed(raw))
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            raise ConfigError(f"--set {item[:80]}: the value is not valid YAML") from error
         data.pop(siblings.get(key), None)
         *parents, last = key.split(".")
         place = data

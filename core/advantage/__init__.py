@@ -8,7 +8,7 @@ A method is data: base rule -> weights -> loss. `registry.py` says how to add on
 
 from core.advantage.adora import classify
 from core.advantage.aggregate import loss_weights
-from core.advantage.compose import build, factor_columns
+from core.advantage.compose import build, factor_columns, flat_params
 from core.advantage.files import batch_from_json, trace_to_json
 from core.advantage.recipes import Recipe, bases, recipes
 from core.advantage.rules import Param
@@ -33,6 +33,7 @@ __all__ = [
     "classify",
     "compute",
     "factor_columns",
+    "flat_params",
     "loss_weights",
     "recipes",
     "trace_to_json",

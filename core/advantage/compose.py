@@ -28,7 +28,8 @@ def build(
 
     `base`: another bare recipe under its weights, whose loss and dynamic sampling come with it. `also`: recipes whose
     weights multiply in after its own. `params`: changed parameters, `rho_positive` or, where two rules share a name,
-    `a3po.ratio`. `loss`: changed fields of `Loss`. Raises AdvantageError, one sentence, for anything that can't be.
+    `a3po.ratio` (or nested, `{"a3po": {"ratio": 0.3}}`). `loss`: changed fields of `Loss`. Raises AdvantageError, one
+    sentence, for anything that can't be.
     """
     recipe = _recipe(name)
     stand = _base(recipe, base)
@@ -41,7 +42,7 @@ def build(
             raise AdvantageError(f"{listed(both)} both bring the weight {rule.name}: name it once")
 
     settable = _settable(dict.fromkeys([*weighing, recipe, stand]), {rule.name for rule in weights}, stand.base.name)
-    given = _given(params or {}, settable)
+    given = _given(flat_params(params or {}), settable)
     filled_base = _filled(BASES[stand.base.name].params, stand.base, settable, given)
     filled = [_filled(WEIGHTS[rule.name].params, rule, settable, given) for rule in weights]
     for rule in filled:
@@ -60,6 +61,15 @@ def build(
         dynamic_sampling=stand.dynamic_sampling if dynamic_sampling is None else bool(dynamic_sampling),
         needs=needs,
     )
+
+
+def flat_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    """`{"a3po": {"ratio": 0.3}}`, as dotted settings arrive, becomes `{"a3po.ratio": 0.3}`; the last one wins."""
+    found: dict[str, Any] = {}
+    for key, value in params.items():
+        nested = isinstance(value, Mapping)
+        found |= {f"{key}.{name}": inner for name, inner in value.items()} if nested else {key: value}
+    return found
 
 
 def factor_columns(method: Method) -> dict[str, Per]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -47,8 +47,9 @@ class Param:
             return value
         if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
             raise AdvantageError(f"{name} must be a number, but is {value!r}")
-        if not math.isfinite(value):
-            raise AdvantageError(f"{name} must be a finite number, but is {value}")
+        if not -sys.float_info.max <= value <= sys.float_info.max:
+            shown = "too large" if isinstance(value, int) else value
+            raise AdvantageError(f"{name} must be a finite number, but is {shown}")
         if self.kind == "int" and value != int(value):
             raise AdvantageError(f"{name} must be a whole number, but is {num(value)}")
         if (self.low is not None and value < self.low) or (self.high is not None and value > self.high):

@@ -6,13 +6,14 @@ one sentence on stderr, without a traceback.
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 
 import typer
 
 from core.cli import advantage, data, look, sql, train
-from core.cli.common import BAD_INPUT, set_runs_folder
+from core.cli.common import BAD_INPUT, one_line, set_runs_folder
 
 HELP = """Launch LoRA RLVR runs, watch them, and look inside: every token's advantage and why.
 
@@ -20,6 +21,10 @@ Start here: python -m core run quickstart
 
 In the browser: python -m streamlit run app/main.py
 """
+
+
+LONGEST = 2000
+"""Characters of an error that are shown."""
 
 
 def build_app() -> typer.Typer:
@@ -33,6 +38,9 @@ def build_app() -> typer.Typer:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that knows no emoji shows its number
     try:
         build_app()(args=arguments, prog_name="python -m core")
     except SystemExit as end:
@@ -41,8 +49,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(file=sys.stderr)
         return 130
     except (ValueError, OSError, RuntimeError) as error:
-        if not type(error).__module__.startswith("core."):
+        if str(error) == "Query interrupted":  # DuckDB's word for Ctrl-C
+            print(file=sys.stderr)
+            return 130
+        if type(error).__module__.startswith("core."):
+            words = str(error)
+        elif isinstance(error, OSError) and error.strerror:  # the disk or a path, not the program
+            words = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        else:
             raise
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"error: {one_line(words, LONGEST)}", file=sys.stderr)
         return BAD_INPUT
     return 0

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from core.cli.common import number, one_line
 from core.runs import RunInfo, duration, stop
-from core.runs.folders import REPO, RunError, run_info
+from core.runs.folders import RunError, run_info, runs_option
 from core.runs.status import read_status
 from core.runs.timing import estimate_of
 
@@ -159,7 +159,7 @@ def _farewell(console: Console, root: Path, infos: list[RunInfo], interrupted: b
         cells = (one_line(info.name, 60), info.state, step, number(info.reward), number(info.pass_at_1), info.id)
         table.add_row(*map(Text, cells))
     console.print(table)
-    elsewhere = "" if root == REPO / "runs" else f" --runs {root}"
+    elsewhere = runs_option(root)
     for info in infos:
         if info.state == "failed":
             console.print(f"{info.id} failed: {one_line(info.error, 500)}", markup=False, soft_wrap=True)
@@ -168,5 +168,6 @@ def _farewell(console: Console, root: Path, infos: list[RunInfo], interrupted: b
         command = f"python -m core resume {' '.join(unfinished)}{elsewhere}"
         console.print(f"To go on: {command}", markup=False, soft_wrap=True)
         return 130 if interrupted else 1
-    console.print("Look inside: python -m streamlit run app/main.py", markup=False)
+    pages = f"python -m streamlit run app/main.py{elsewhere and ' --' + elsewhere}"
+    console.print(f"Look inside: {pages}", markup=False, soft_wrap=True)
     return 0

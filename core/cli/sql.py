@@ -31,7 +31,7 @@ def sql(
     runs: RunsFolder = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_json: AsJson = False,
-    limit: Annotated[int, typer.Option(min=1, metavar="ROWS", help="Most rows to print.")] = 10_000,
+    limit: Annotated[int, typer.Option(min=1, max=10**9, metavar="ROWS", help="Most rows to print.")] = 10_000,
 ) -> None:
     """Ask the store in SQL, read-only: python -m core sql "SELECT run, max(reward) FROM metrics GROUP BY run"."""
     from core.store.sql import query

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from core.runs.folders import RunError, RunInfo, get_run, list_runs, runs_root
+from core.runs.folders import RunError, RunInfo, get_run, list_runs, runs_option, runs_root
 from core.runs.log import last_words, log_tail, plain
 from core.runs.status import LIVE, STATES, Status, duration, read_status, write_status
 
@@ -36,7 +36,7 @@ _LATER = {
 __all__ = [
     "LIVE", "STATES", "Preset", "RunError", "RunInfo", "Status", "command_for", "create_runs", "delete", "duration",
     "estimate", "get_run", "last_words", "launch", "list_runs", "log_tail", "plain", "presets", "read_status", "resume",
-    "runs_root", "start", "stop", "write_status",
+    "runs_option", "runs_root", "start", "stop", "write_status",
 ]  # fmt: skip
 
 

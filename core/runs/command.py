@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from core.config import ExperimentConfig, dump
+from core.runs.folders import runs_option
 from core.runs.preset import presets
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 
 
-def command_for(experiment: ExperimentConfig) -> str:
-    """`python -m core run PRESET --set …`, from the preset that needs the fewest changes."""
+def command_for(experiment: ExperimentConfig, root: Path | None = None) -> str:
+    """`python -m core run PRESET --set …`, from the preset that needs the fewest changes; `root` is where it runs."""
     wanted = flat(experiment)
     candidates = []
     for preset in presets():
@@ -30,7 +32,7 @@ def command_for(experiment: ExperimentConfig) -> str:
             words += ["--name", value]
         else:
             words += ["--set", f"{key}={_yaml(value)}"]
-    return shlex.join(words)
+    return shlex.join(words) + ("" if root is None else runs_option(root))
 
 
 _absent = object()

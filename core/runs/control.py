@@ -12,7 +12,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from core.config import ConfigError, ExperimentConfig, RunConfig, dump, read_run
+from core.config import ConfigError, ExperimentConfig, RunConfig, dump, parse_run, read_run
 from core.runs import machine
 from core.runs.create import create_runs
 from core.runs.folders import EXAMPLES, REPO, RESERVED, RunError, RunInfo, is_run_dir, run_info
@@ -59,7 +59,8 @@ def launch(path: Path) -> int:
         process = _spawn([*WORKER, str(path.resolve()), "--ticket", str(number)], path / "log.txt")
         queue.enter(info.id, number, process.pid)
     except OSError as error:
-        raise RunError(f"{info.id} cannot be started ({error.strerror or error})") from error
+        where = f"{error.filename}: " if error.filename else ""
+        raise RunError(f"{info.id} cannot be started ({where}{error.strerror or error})") from error
     return process.pid
 
 
@@ -136,7 +137,8 @@ def resume(path: Path, extend_to: int | None = None) -> int:
 
 
 def _extended(config: RunConfig, steps: int) -> RunConfig:
-    return config.model_copy(update={"steps": steps, "schedule_steps": config.schedule_steps or config.steps})
+    changes = {"steps": steps, "schedule_steps": config.schedule_steps or config.steps}
+    return parse_run({**config.model_dump(), **changes})
 
 
 def delete(path: Path) -> None:

@@ -7,6 +7,7 @@ import shutil
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from core.config import ConfigError, ExperimentConfig, RunConfig, dump
 from core.runs import machine
@@ -14,11 +15,17 @@ from core.runs.folders import RunError, new_id, slug
 from core.runs.locks import has_cuda
 from core.runs.status import Status, write_status
 
+if TYPE_CHECKING:
+    from core.models.catalog import ModelInfo
+
 BYTES_PER_TOKEN = 130
 """Of a stored token: about 65 in the live steps, as much again while a run is sealed (measured on embedded runs)."""
 
 SPARE_BYTES = 100 * 2**20
 """For what is not counted: checkpoints, logs, the machine's own needs."""
+
+OUTSIDE_LAYERS = ("lm_head", "embed_tokens", "embed_out", "wte", "wpe")
+"""What an adapter may be put on besides the linear layers that a catalog entry lists."""
 
 
 def create_runs(root: Path, experiment: ExperimentConfig) -> list[Path]:
@@ -45,15 +52,32 @@ def check_machine(config: RunConfig) -> None:
     from core.tasks import get_task
 
     try:
-        require(config.model)
+        model = require(config.model)
     except (ValueError, OSError) as error:
         raise ConfigError(_naming("model", error)) from error
     try:
         get_task(config.task.name)
     except (ValueError, OSError) as error:
         raise ConfigError(_naming("task.name", error)) from error
+    _check_fit(config, model)
     if config.device == "cuda" and not has_cuda():
         raise ConfigError("device is cuda, but this machine shows no NVIDIA GPU (or torch is built without): use auto")
+
+
+def _check_fit(config: RunConfig, model: ModelInfo) -> None:
+    """Settings that the model's own files rule out. Raises ConfigError."""
+    if 0 < model.context <= config.sampling.max_new_tokens:
+        raise ConfigError(
+            f"sampling.max_new_tokens is {config.sampling.max_new_tokens}, but the model {config.model} reads at most "
+            f"{model.context} tokens, the prompt among them: lower it"
+        )
+    if isinstance(config.lora.targets, tuple) and model.lora_targets:
+        for target in config.lora.targets:
+            if target.rpartition(".")[2] not in (*model.lora_targets, *OUTSIDE_LAYERS):
+                raise ConfigError(
+                    f"lora.targets: the model {config.model} has no linear layer {target!r}; choose among "
+                    f"{', '.join(model.lora_targets)}, or write all-linear"
+                )
 
 
 def check_space(root: Path, configs: list[RunConfig]) -> None:
@@ -70,8 +94,10 @@ def check_space(root: Path, configs: list[RunConfig]) -> None:
 
 def bytes_needed(config: RunConfig) -> int:
     """An upper bound on what a run's tokens take on disk."""
-    per_step = config.prompts_per_step * config.group_size * config.sampling.max_new_tokens
-    probes = config.evaluate.probes * config.evaluate.rollouts * config.sampling.max_new_tokens
+    per_group = config.group_size * config.sampling.max_new_tokens
+    rounds = 1 + config.dynamic_sampling.max_refills if config.build_method().dynamic_sampling else 1
+    per_step = min(config.prompts_per_step * rounds, config.task.pool_size) * per_group
+    probes = config.evaluate.probes * per_group
     evaluations = config.steps // config.evaluate.every + 1 if config.evaluate.every else 0
     return BYTES_PER_TOKEN * (config.steps * per_step + evaluations * probes)
 

@@ -6,6 +6,7 @@ import functools
 import os
 import re
 import secrets
+import shlex
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -82,6 +83,11 @@ def runs_root(explicit: str | Path | None = None) -> Path:
     """The folder of runs: the argument, else ADVANTAGE_LAB_RUNS, else `runs/` of the project."""
     chosen = explicit or os.environ.get("ADVANTAGE_LAB_RUNS") or REPO / "runs"
     return Path(chosen).expanduser().resolve()
+
+
+def runs_option(root: Path) -> str:
+    """What a shown command needs to find the same folder from any shell: ` --runs DIR`, quoted; "" for the default."""
+    return "" if root == REPO / "runs" else f" --runs {shlex.quote(str(root))}"
 
 
 def list_runs(root: Path, examples: bool = True) -> list[RunInfo]:

@@ -11,7 +11,8 @@ from filelock import Timeout
 from core.runs.folders import RunError, run_info
 from core.runs.locks import run_lock
 from core.runs.status import Status, read_status, write_status
-from core.store import seal, sweep
+from core.store import StoreError, seal, sweep
+from core.store.files import live_steps
 
 
 def seal_run(run_dir: Path) -> Path:
@@ -32,10 +33,13 @@ def mark_sealed(run_dir: Path) -> None:
 
 
 def sweep_sealed(root: Path) -> None:
-    """Remove the live steps that sealed runs of this folder no longer need, of runs that nobody is writing."""
+    """Remove the live steps that sealed runs of this folder no longer need, of runs that nobody is writing.
+
+    A run whose sealed file is damaged keeps its steps.
+    """
     for path in root.iterdir():
         status = read_status(path)
-        if status is None or not status.sealed or status.state != "finished" or not (path / "steps").is_dir():
+        if status is None or not status.sealed or status.state != "finished" or not live_steps(path):
             continue
-        with contextlib.suppress(Timeout), run_lock(path).acquire(timeout=0):
+        with contextlib.suppress(Timeout, StoreError), run_lock(path).acquire(timeout=0):
             sweep(path)

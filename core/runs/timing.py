@@ -37,7 +37,7 @@ def work(config: RunConfig) -> float:
     """The size of a run in trained rollouts of its length limit's cost; evaluated ones count by what they cost."""
     per_step = config.prompts_per_step * config.group_size
     evaluations = config.steps / config.evaluate.every + 1 if config.evaluate.every else 0.0
-    evaluated = config.evaluate.prompts * config.evaluate.rollouts + config.evaluate.probes * config.evaluate.rollouts
+    evaluated = config.evaluate.prompts * config.evaluate.rollouts + config.evaluate.probes * config.group_size
     return config.steps * per_step * _passes(config) + EVALUATED * evaluations * evaluated
 
 

@@ -41,6 +41,8 @@ _WINDOW = 20
 
 
 _NO_MEMORY = re.compile("not enough memory|allocate memory")
+_NO_SPACE = re.compile("No space left on device|Disk quota exceeded")
+"""What writers of other languages say (safetensors, DuckDB), without an errno."""
 
 
 class StopNow(BaseException):
@@ -114,6 +116,7 @@ class Worker:
         if not device.wait(self.run_dir.name, ticket, lambda words: self.beat.now(message=words), self.should_stop):
             return "stopped"
         self._interruptible = True
+        self._sweep()
         self.beat.soon(started=time.time())
         self.loading("loading torch")
         from core.train.loop import train
@@ -121,15 +124,24 @@ class Worker:
         return train(self.run_dir, self)
 
     def _seal(self) -> None:
-        """Seal the run, and clear what older seals left; a run that cannot be sealed stays readable as it is."""
-        from core.runs.sealing import mark_sealed, sweep_sealed
+        """Seal the run; one that cannot be sealed stays readable as it is."""
+        from core.runs.sealing import mark_sealed
         from core.store import StoreError, seal
 
         try:
             seal(self.run_dir, mark=mark_sealed)
-            sweep_sealed(self.run_dir.parent)
         except (StoreError, OSError) as error:
             self.log(f"not sealed: {error}")
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Clear what older seals of this folder left, at every start and end of a run."""
+        from core.runs.sealing import sweep_sealed
+
+        try:
+            sweep_sealed(self.run_dir.parent)
+        except OSError as error:
+            self.log(f"old steps are left: {error}")
 
     def on_signal(self, _sign: int, _frame: FrameType | None) -> None:
         self._asked = True
@@ -149,7 +161,7 @@ def in_one_sentence(error: BaseException) -> str:
     kind = type(error).__name__
     if isinstance(error, MemoryError) or kind == "OutOfMemoryError" or _NO_MEMORY.search(text):
         return "out of memory: lower prompts_per_step, group_size or sampling.max_new_tokens, or take a smaller model"
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)) or _NO_SPACE.search(text):
         return "the disk is full: free some space, then resume"
     if type(error).__module__.startswith("core."):
         return text

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from core.advantage import loss_weights
+from core.config import read_run
 from core.store.errors import StoreError
 from core.store.open import Lab, StepLab, open_runs
 from core.store.replay import Replay, replay
@@ -17,6 +19,15 @@ from core.store.schema import FACTOR_PREFIX
 
 TOLERANCE = 1e-6
 """Times max(1, |advantage|): how far a recomputed advantage may lie from the stored one."""
+MASS_TOLERANCE = 1e-5
+"""Relative: how far a metric's advantage mass may lie from the sum over the stored float32 tokens."""
+MASSES = {
+    "mass_positive": (1, "advantage"),
+    "mass_negative": (-1, "advantage"),
+    "mass_positive_base": (1, "base_advantage"),
+    "mass_negative_base": (-1, "base_advantage"),
+}
+"""The metrics that add up loss weight x |a token column| over the kept tokens of one polarity."""
 MAX_PROBLEMS = 100
 
 
@@ -50,14 +61,16 @@ def check(run_dir: str | Path, progress: Callable[[int, int], None] | None = Non
         steps = lab.steps(run)
         report.steps = len(steps)
         try:
-            _check_steps(lab, steps, report)
+            _check_steps(lab, steps, report, _promised(Path(run_dir)))
         except StoreError as error:
             report.say(str(error))
         for done, step in enumerate(steps, start=1):
             here = lab.step(run, step)
             try:
                 for split in _check_rows(here, report):
-                    _check_advantages(here, replay(lab, run, step, split), split, report)
+                    again = replay(lab, run, step, split)
+                    _check_advantages(here, again, split, report)
+                    _check_groups(here, again, split, report)
             except StoreError as error:
                 report.say(str(error))
             if progress is not None:
@@ -65,8 +78,17 @@ def check(run_dir: str | Path, progress: Callable[[int, int], None] | None = Non
     return report
 
 
-def _check_steps(lab: Lab, steps: list[int], report: CheckReport) -> None:
-    """No gap, metrics with every trained step, and nothing twice."""
+def _promised(run_dir: Path) -> int | None:
+    """The steps that a run must have, since its status says that it is finished; None where it may go on."""
+    try:
+        state = json.loads((run_dir / "status.json").read_text(encoding="utf-8"))["state"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return read_run(run_dir / "config.yaml").steps if state == "finished" else None
+
+
+def _check_steps(lab: Lab, steps: list[int], report: CheckReport, promised: int | None = None) -> None:
+    """No gap, none missing at a finished run's end, metrics with every trained step, and nothing twice."""
     if steps and steps != list(range(len(steps))):
         missing = sorted(set(range(steps[-1])) - set(steps))
         report.say(f"steps {', '.join(map(str, missing[:10]))} are missing")
@@ -74,6 +96,8 @@ def _check_steps(lab: Lab, steps: list[int], report: CheckReport) -> None:
         for row in lab.rows(f"SELECT step, count(*) AS n FROM {table} GROUP BY step HAVING n > 1 ORDER BY step"):
             report.say(f"step {row['step']}: {row['n']} rows of {table}")
     trained = {row["step"] for row in lab.rows("SELECT DISTINCT step FROM rollouts WHERE split = 'train'")}
+    if promised is not None and len(trained) < promised:
+        report.say(f"the run says that it is finished, but {len(trained)} of its {promised} steps are here")
     measured = {row["step"] for row in lab.rows("SELECT step FROM metrics")}
     evaluated = {row["step"] for row in lab.rows("SELECT step FROM evals")}
     for step in steps:
@@ -136,7 +160,7 @@ def _problem(row: dict[str, Any]) -> str:
 
 
 def _check_advantages(lab: StepLab, again: Replay, split: str, report: CheckReport) -> None:
-    """Recomputed advantages, factors and loss weights equal the stored ones, and the factors multiply."""
+    """Recomputed advantages, factors and loss weights equal the stored ones; factors multiply, masses add up."""
     batch, trace, mask = again.batch, again.trace, again.batch.mask
     stored = _stored(lab, split, batch.length)
     place = _Places(f"step {lab.step}, {split}", list(again.row), mask)
@@ -159,12 +183,63 @@ def _check_advantages(lab: StepLab, again: Replay, split: str, report: CheckRepo
         aggregation = again.config.build_method().loss.aggregation
         weight = loss_weights(trace.kept, batch.length, batch.max_length, aggregation, np.nan_to_num(minibatch))
         _compare("loss_weight", stored, weight[mask], place, report, least=0)
+        _check_masses(lab, stored, report)
     for column, expected in (
         ("kept", trace.kept[mask]),
         ("kept_rollout", np.repeat(trace.kept.any(axis=1), batch.length)),
         ("polarity", np.repeat(trace.polarity, batch.length)),
     ):
         _compare(column, stored, expected, place, report)
+
+
+def _check_masses(lab: StepLab, stored: dict[str, np.ndarray], report: CheckReport) -> None:
+    """The metrics' advantage masses are what the stored tokens add up to."""
+    weight = np.where(stored["kept"] > 0, stored["loss_weight"], 0).astype(np.float64)
+    for row in lab.rows(f"SELECT {', '.join(MASSES)} FROM metrics"):
+        for name, (polarity, column) in MASSES.items():
+            mine = stored["polarity"] == polarity
+            expected = float((weight[mine] * np.abs(stored[column][mine].astype(np.float64))).sum())
+            if row[name] is None or not np.isclose(row[name], expected, rtol=MASS_TOLERANCE, atol=1e-12):
+                found = _word(row[name])
+                report.say(f"step {lab.step}: {name} is {found} in the metrics, {expected:.9g} over the stored tokens")
+
+
+def _check_groups(lab: StepLab, again: Replay, split: str, report: CheckReport) -> None:
+    """Classes, what made them, and prompt weights of the stored groups are the recomputed ones."""
+    classes = again.trace.classes
+    expected: dict[str, Sequence[Any]] = {
+        "class": classes.label,
+        "length_advantage": classes.length_advantage,
+        "difficulty_advantage": classes.difficulty_advantage,
+        "weight": classes.weight,
+        "longest_correct": classes.longest_correct,
+        "mean_wrong_length": classes.mean_wrong,
+    }
+    columns = ", ".join(f'"{name}"' for name in expected)
+    rows = lab.rows(f'SELECT "group", {columns} FROM groups WHERE split = ? ORDER BY "group"', [split])
+    for i, row in enumerate(rows):
+        for name, values in expected.items():
+            found, value = row[name], _plain(values[i])
+            if not _same(found, value):
+                where = f"step {lab.step}, {split}, group {row['group']}"
+                report.say(f"{where}: {name} is {_word(found)} in the store, {_word(value)} recomputed")
+
+
+def _plain(value: Any) -> str | bool | float | None:
+    """A recomputed value as the store gives it back: NaN is null."""
+    if value is None or isinstance(value, str | bool | np.bool_):
+        return bool(value) if isinstance(value, np.bool_) else value
+    return None if np.isnan(value) else float(value)
+
+
+def _same(found: Any, expected: str | bool | float | None) -> bool:
+    if isinstance(found, float) and isinstance(expected, float):
+        return abs(found - expected) <= TOLERANCE * max(1.0, abs(expected))
+    return type(found) is type(expected) and found == expected
+
+
+def _word(value: Any) -> str:
+    return "missing" if value is None else f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def seal(run_dir: str | Path, mark: Callable[[Path], None] | None = None) -> Pat
     """Seal a finished run, or seal it anew after it was extended. Returns the sealed file.
 
     `mark` flips `sealed` in the run's status once the file is in place; None edits status.json here. Raises StoreError
-    for a run that is not finished or has no steps; what was there then stays.
+    for a run that is not finished, has no steps or cannot be read; what was there then stays.
     """
     run_dir = Path(os.path.abspath(run_dir))
     state = _status(run_dir).get("state")
@@ -51,7 +51,10 @@ def seal(run_dir: str | Path, mark: Callable[[Path], None] | None = None) -> Pat
                 (mark or _mark)(run_dir)
                 return run_dir / SEALED
             times = {step: os.stat(folder).st_mtime_ns for step, folder in live_steps(run_dir).items()}
-            _write(aside, lab, {step: times.get(step, 0) for step in source.steps})
+            try:
+                _write(aside, lab, {step: times.get(step, 0) for step in source.steps})
+            except duckdb.Error as error:
+                raise StoreError(f"{run_dir.name}: cannot be sealed: {str(error).partition(chr(10))[0]}") from error
         flush(aside)
         os.replace(aside, run_dir / SEALED)
         flush(run_dir)

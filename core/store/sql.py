@@ -72,6 +72,8 @@ def query(
     started = time.perf_counter()
     if len(sql) > MAX_LENGTH:
         raise StoreError(f"the statement has {len(sql)} characters; at most {MAX_LENGTH} are allowed")
+    if not sql.isprintable() and any("\ud800" <= character <= "\udfff" for character in sql):
+        raise StoreError("the statement is not valid UTF-8 text")
     for last in (False, True):
         try:
             columns, rows = _run(paths, sql, timeout_s, max_rows, memory, threads)

@@ -26,6 +26,7 @@ from core.train.update import Updater
 
 FOLDER = "checkpoint"
 LATEST = "LATEST"
+_STATE = {"step": int, "schedule_steps": int, "optimizer_steps": int, "cursor": dict, "environment": dict}
 
 
 def save(run_dir: Path, state: dict[str, Any], policy: Policy, updater: Updater, keep: int) -> None:
@@ -68,8 +69,11 @@ def latest(run_dir: Path) -> Path | None:
 def read_state(place: Path) -> dict[str, Any]:
     """The state that `save` was given, and `optimizer_steps`. Raises TrainingError."""
     try:
-        return json.loads((place / "state.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        state = json.loads((place / "state.json").read_text(encoding="utf-8"))
+        if not isinstance(state, dict) or not all(isinstance(state.get(name), kind) for name, kind in _STATE.items()):
+            raise ValueError(f"state.json must have {', '.join(_STATE)}")
+        return state
+    except (OSError, ValueError, RecursionError) as error:
         raise _unreadable(place, error) from error
 
 
@@ -99,7 +103,8 @@ def restore(place: Path, policy: Policy, updater: Updater) -> None:
 
 
 def _unreadable(place: Path, error: Exception) -> TrainingError:
-    return TrainingError(f"{FOLDER}/{place.name} cannot be read ({error}): start the run anew")
+    advice = f"put the name of an older one in {FOLDER}/{LATEST}, or start the run anew"
+    return TrainingError(f"{FOLDER}/{place.name} cannot be read ({error}): {advice}")
 
 
 def _optimizer_tensors(updater: Updater) -> dict[str, torch.Tensor]:

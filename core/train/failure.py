@@ -52,6 +52,6 @@ def not_finite(error: NotFiniteError, step: int, config: RunConfig, kept: str) -
     if config.precision != "float32":
         advice.append("precision: float32")
     return (
-        f"step {step}: {error} is not a finite number, so nothing was updated; the batch is in {kept}. "
+        f"step {step}: {error} is not a finite number, so this update was not made; the batch is in {kept}. "
         f"Try {', '.join(advice[:-1])}{' or ' if len(advice) > 1 else ''}{advice[-1]} in a new run"
     )

@@ -113,6 +113,10 @@ def test_detached_runs_are_only_named(core: Shell, root: Path, fake: Fake) -> No
         (["run", "smoke", "--set", "steps"], "--set steps: write it as key=value"),
         (["run", "smoke", "--set", "model=gone/away"], "model"),
         (["run", "smoke", "--set", "prompts_per_step=5", "--set", "updates.minibatches=2"], "prompts_per_step (5)"),
+        (["run", "smoke", "--set", "name=\x1b]0;x\x07"], "--set name=: the value is not valid YAML"),
+        (["run", "smoke", "--set", "steps=" + "[" * 3000], "--set steps=[[["),
+        (["run", "/" + "x" * 300], "/xxx"),
+        (["run", "smoke", "--runs", "/" + "x" * 300], "/xxx"),
         (["resume", "nope"], "'nope': no such run"),
         (["stop", "../x"], "'../x': no such run"),
         (["show", ""], "'': no such run"),
@@ -139,7 +143,8 @@ def test_ctrl_c_stops_the_run_empties_the_line_and_says_how_to_go_on(root: Path,
     fake(step_s=0.1)
     path = config(root, "seeds: [0, 1]\nsteps: 30\ndevice: cpu\n")
     code = (
-        "import sys; from core.runs import control; from core.cli import main\n"
+        "import signal, sys; from core.runs import control; from core.cli import main\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background\n"
         f"control.WORKER = (sys.executable, {str(FAKE_WORKER)!r})\n"
         f"sys.exit(main(['run', {str(path)!r}]))"
     )
@@ -236,6 +241,8 @@ def test_resume_extends_only_when_told(core: Shell, root: Path, fake: Fake) -> N
     (path,) = start(root, experiment(steps=2))
     wait_for(path, "finished")
     assert "extend it to more than its 2 steps" in core.refuses("resume", path.name)
+    assert core.refuses("resume", path.name, "--to", "1000001").startswith("steps: must be at most 1000000")
+    assert read_run(path / "config.yaml").steps == 2
     assert core("resume", path.name, "--to", "4") == 0
     assert (run_info(path).step, run_info(path).total) == (4, 4)
 
@@ -286,6 +293,15 @@ def test_sql_says_when_it_cuts(core: Shell, recorded: Path) -> None:
     assert core("sql", "SELECT step FROM metrics", "--limit", "1") == 0
     assert core.out.splitlines()[-1] == "(1 row)"
     assert core.err == "only the first 1 rows; --limit asks for more\n"
+
+
+def test_ctrl_c_in_a_query_is_no_error(core: Shell, recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise RuntimeError("Query interrupted")  # what DuckDB raises
+
+    monkeypatch.setattr("core.store.sql.query", interrupted)
+    assert core("sql", "SELECT 1") == 130
+    assert (core.out, core.err) == ("", "\n")
 
 
 def test_sql_covers_all_runs_of_the_folder_or_those_named(core: Shell, root: Path, recorded: Path) -> None:  # noqa: F811
@@ -354,6 +370,15 @@ def test_advantage_takes_parameters_bases_and_more_weights(core: Shell, tmp_path
     assert factors["selected"] == [0, 1, 1, 1]
     assert result["kept"] == [False, True, True, True]
     assert result["advantage"][1] == pytest.approx([-0.25])
+
+
+def test_advantage_takes_a_parameters_full_name(core: Shell, tmp_path: Path) -> None:
+    words = ["--method", "adora_amplify", "--also", "adora_attenuate", "--json"]
+    assert core("advantage", batch_file(tmp_path), *words, "--set", "weight=3") == 2
+    assert "weight could mean adora_amplify.weight or adora_attenuate.weight: write it in full" in core.err
+    assert core("advantage", batch_file(tmp_path), *words, "--set", "adora_amplify.weight=3") == 0
+    factors = {factor["name"]: factor["values"] for factor in json.loads(core.out)["factors"]}
+    assert factors["adora_amplify"] == [3]
 
 
 def test_advantage_for_people(core: Shell, tmp_path: Path) -> None:

@@ -28,15 +28,19 @@ BAD = {
     "seeds: [0, a]": "seeds.1: must be a whole number, but is 'a'",
     "seeds: 3": "seeds: must be a list, but is 3",
     "seeds: [1, 1]": "seeds names the same one twice",
+    f"seeds: {list(range(300))}": "methods x seeds are 300 runs: at most 256 make an experiment",
+    f"group_size: 1{'0' * 400}": f"group_size: must be at most 1000000000, but is 1{'0' * 76}...",
     "methods: []": "methods is empty: name at least one",
     "methods: [psr, psr]": "methods names the same one twice",
     "{method: grpo, methods: [psr]}": "give method or methods, not both",
-    "optimizer: 3": "optimizer: must be a mapping of settings, such as {lr: 0.001}, but is 3",
+    "optimizer: 3": "optimizer: must be a mapping of its settings, but is 3",
     "optimizer: {lr: fast}": "optimizer.lr: must be a number, but is 'fast'",
     "optimizer: {lr: .nan}": "optimizer.lr: must be a finite number, but is nan",
     "optimizer: {betas: [0.9, 2]}": "optimizer.betas.1: must be less than 1.0, but is 2",
     "lora: {targets: 3}": "lora.targets: must be text, but is 3",
     "sampling: {temperature: 0}": "sampling.temperature: must be more than 0.0, but is 0",
+    "evaluate: {prompts: 10001}": "evaluate.prompts: must be at most 10000, but is 10001",
+    "evaluate: {rollouts: 1025}": "evaluate.rollouts: must be at most 1024, but is 1025",
     "device: gpu": "device: must be 'auto', 'cpu' or 'cuda', but is 'gpu'",
     "record: {after_update: maybe}": "record.after_update: must be 'all', 'probe' or 'off', but is 'maybe'",
     "model: ''": "model: must not be empty, but is ''",
@@ -82,6 +86,18 @@ def test_yaml_spells_off_and_small_numbers_its_own_way() -> None:
     assert parse(yaml.safe_load("method: {name: a3po, set: {alpha: 1e-2}}")).methods[0].set == {"alpha": 0.01}
 
 
+def test_a_methods_parameter_is_set_by_its_full_name_too() -> None:
+    data = {"method": {"name": "adora_amplify", "also": ["adora_attenuate"], "set": {"adora_attenuate.weight": 0.2}}}
+    changed = parse(override(data, ["method.set.adora_attenuate.weight=0.3", "method.set.tau=0.4"]))
+    assert changed.methods[0].set == {"adora_attenuate.weight": 0.3, "tau": 0.4}
+    assert parse(yaml.safe_load(dump(changed))) == changed
+
+
+def test_one_layer_may_be_named_without_a_list() -> None:
+    named = {text: parse_run({"lora": {"targets": text}}).lora.targets for text in ("q_proj", "all-linear", ".*_proj")}
+    assert named == {"q_proj": ("q_proj",), "all-linear": "all-linear", ".*_proj": ".*_proj"}
+
+
 def test_overrides_reach_any_depth_and_read_yaml_values() -> None:
     data = override({"method": "a3po", "steps": 9}, ["optimizer.lr=1e-3", "method.set.rho_positive=3", "steps=20"])
     assert data == {"method": {"name": "a3po", "set": {"rho_positive": 3}}, "steps": 20, "optimizer": {"lr": 0.001}}
@@ -103,7 +119,9 @@ def test_one_overrides_several() -> None:
     assert override({"seed": 4}, ["seeds=[1, 2]"]) == {"seeds": [1, 2]}
 
 
-@pytest.mark.parametrize("item", ["steps", "=3", "a..b=3", "steps=[1", "methods.0.set.rho=2", "steps.x=1"])
+@pytest.mark.parametrize(
+    "item", ["steps", "=3", "a..b=3", "steps=[1", "methods.0.set.rho=2", "steps.x=1", "steps=2026-13-45"]
+)
 def test_a_bad_override_says_which(item: str) -> None:
     with pytest.raises(ConfigError) as caught:
         override({"methods": ["grpo"], "steps": 3}, [item])
@@ -122,6 +140,9 @@ def test_files_that_are_no_config(tmp_path: Path) -> None:
         b"\xff\xfe\x00": "cannot be read|not valid YAML",
         b"x: !!python/object/apply:os.system [ls]": "not valid YAML",
         b"[" * 2000: "not valid YAML",
+        b"steps: " + b"9" * 5000: "not valid YAML",
+        b"name: 2026-13-45": "not valid YAML",
+        b"steps: 3\nlora: {r: 8, alpha: 2, r: 4}": r"line 2: not valid YAML \(r is given twice\)",
     }.items():
         (tmp_path / "bad.yaml").write_bytes(content)
         with pytest.raises(ConfigError, match=rf"bad\.yaml.*({words})") as caught:

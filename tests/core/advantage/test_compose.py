@@ -97,6 +97,8 @@ def test_params_by_short_and_full_name():
     )
     twice = build("adora_amplify", also=["adora_attenuate"], params={"adora_attenuate.weight": 0.5})
     assert [rule.params["weight"] for rule in twice.weights] == [2.0, 0.5]
+    nested = {"adora_attenuate": {"weight": 0.5}, "adora_amplify.weight": 2}
+    assert build("adora_amplify", also=["adora_attenuate"], params=nested) == twice
 
 
 def test_the_code_variants_own_eps():
@@ -127,6 +129,10 @@ def test_the_code_variants_own_eps():
         ({"name": "a3po", "params": {"rho_positive": True}}, "must be a number"),
         ({"name": "a3po", "params": {"rho_positive": None}}, "must be a number"),
         ({"name": "a3po", "params": {"rho_positive": float("nan")}}, "finite"),
+        (
+            {"name": "a3po", "params": {"rho_positive": 10**400}},
+            "rho_positive must be a finite number, but is too large",
+        ),
         ({"name": "a3po", "params": {"ratio": 0.1, "a3po.ratio": 0.2}}, "a3po.ratio is set twice"),
         ({"name": "grpo", "params": {"ddof": 0.5}}, "ddof must be a whole number, but is 0.5"),
         ({"name": "token_shaping", "params": {"metric": "p"}}, "metric must be prob or entropy, but is 'p'"),

@@ -30,9 +30,11 @@ def train(run_dir: Path, reporter) -> str:
             break
         time.sleep(FAKE.get("step_s", 0.01))
         if step == FAKE.get("fail_at"):
-            raise {"memory": MemoryError(), "disk": OSError(28, "No space left on device")}.get(
-                FAKE.get("kind"), ZeroDivisionError("the loss is <b>not</b> a number\x1b[31m")
-            )
+            raise {
+                "memory": MemoryError(),
+                "disk": OSError(28, "No space left on device"),
+                "rust": RuntimeError("I/O error: No space left on device"),
+            }.get(FAKE.get("kind"), ZeroDivisionError("the loss is <b>not</b> a number\x1b[31m"))
         if step == FAKE.get("die_at"):
             reporter.log("about to take up all memory")
             os.kill(os.getpid(), signal.SIGKILL)

@@ -43,6 +43,9 @@ def test_a_run_alone_belongs_to_no_experiment(root: Path) -> None:
         ({"model": "/no/such/folder"}, r"^model\b.*/no/such/folder"),
         ({"task": {"name": "riddles"}}, r"^task\.name: .*riddles.*embedded"),
         ({"imported": True}, "^imported: "),
+        ({"sampling": {"max_new_tokens": 256}}, r"^sampling\.max_new_tokens is 256, .* at most 256 tokens"),
+        ({"lora": {"targets": ["q_proj", "query"]}}, r"^lora\.targets: .* no linear layer 'query'; choose .*q_proj"),
+        ({"lora": {"targets": "query"}}, r"^lora\.targets: .*'query'"),
     ],
 )
 def test_what_is_missing_is_named_and_nothing_made(root: Path, settings: dict, words: str) -> None:
@@ -64,6 +67,24 @@ def test_a_full_disk_is_noticed_before(root: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(RunError, match=r"not enough disk space in .*2 such runs need up to \d+ MB, 50 MB are free"):
         start(root, experiment(seeds=[0, 1]))
     assert not root.exists()
+
+
+@pytest.mark.parametrize("targets", ["all-linear", "q_proj", ["self_attn.q_proj", "lm_head"], r".*\.q_proj"])
+def test_layers_that_the_model_has_are_taken(root: Path, targets: object) -> None:
+    assert create_runs(root, experiment(lora={"targets": targets}))
+
+
+def test_refills_and_probes_need_space_too() -> None:
+    def needed(**settings: object) -> int:
+        return create_module.bytes_needed(experiment(**settings).expand(None)[0])
+
+    plain = {"group_size": 4, "evaluate": {"every": 0}}
+    assert needed(method="dapo", **plain) == 5 * needed(method="grpo", **plain)
+    assert needed(method="dapo", **plain, task={"pool_size": 8}) == needed(method="grpo", **plain)
+    probed = {"steps": 10, "group_size": 16, "prompts_per_step": 1}
+    exams = {"every": 1, "prompts": 8, "rollouts": 2, "k": 2}
+    with_probes = needed(**probed, evaluate={**exams, "probes": 8})
+    assert with_probes - needed(**probed, evaluate={**exams, "probes": 0}) == 11 * 8 * 16 * 72 * 130
 
 
 def test_more_steps_need_more_space() -> None:

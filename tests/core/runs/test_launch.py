@@ -101,6 +101,7 @@ def test_a_process_that_waits_has_not_loaded_torch(root: Path, fake: Fake) -> No
         ("zero", "ZeroDivisionError: the loss is <b>not</b> a number"),
         ("memory", "out of memory: lower"),
         ("disk", "the disk is full: free some space, then resume"),
+        ("rust", "the disk is full: free some space, then resume"),
     ],
 )
 def test_an_exception_becomes_one_sentence(root: Path, fake: Fake, kind: str, sentence: str) -> None:
@@ -228,7 +229,7 @@ def test_a_run_of_a_host_that_fell_silent_can_be_taken_over(root: Path, fake: Fa
 
 def test_a_run_that_cannot_be_started_says_why(root: Path, fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control, "WORKER", ("/no/such/python",))
-    with pytest.raises(RunError, match=r"cannot be started \(No such file or directory\)"):
+    with pytest.raises(RunError, match=r"cannot be started \(/no/such/python: No such file or directory\)"):
         start(root, experiment())
 
 

@@ -92,3 +92,10 @@ def test_the_command_does_the_same_as_the_page(settings: dict) -> None:
 def test_an_unchanged_preset_is_just_its_file() -> None:
     for preset in presets():
         assert command_for(preset.config) == f"python -m core run runs/presets/{preset.id}.yaml"
+
+
+def test_a_command_for_another_folder_names_it() -> None:
+    smoke = presets()[-1].config
+    assert command_for(smoke, REPO / "runs") == command_for(smoke)
+    there = Path("/data/my runs; $HOME")
+    assert shlex.split(command_for(smoke, there))[-2:] == ["--runs", str(there)]

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from core.runs import RunError
+from core.runs import RunError, start, stop
 from core.runs.folders import run_info
 from core.runs.locks import run_lock
 from core.runs.sealing import mark_sealed, seal_run, sweep_sealed
 from core.store import open_runs
 from core.store.seal import GRACE_S
+from tests.core.runs.conftest import experiment, wait_for
 from tests.synthetic import make_run
 
 SMALL = {"steps": 2, "prompts": 1, "group_size": 2}
@@ -40,6 +42,21 @@ def test_the_steps_of_a_sealed_run_stay_for_their_readers_then_go(root: Path) ->
     assert steps_left(path) == 0
     with open_runs([path]) as lab:
         assert [row["step"] for row in lab.rows("SELECT step FROM metrics ORDER BY step")] == [0, 1]
+
+
+def test_the_next_start_clears_them_too(root: Path, fake: Callable[..., None]) -> None:
+    path, damaged = make_run(root, "a", **SMALL), make_run(root, "b", **SMALL)
+    for sealed in (path, damaged):
+        seal_run(sealed)
+        age(sealed)
+    (damaged / "rollouts.duckdb").write_bytes(b"rubbish" * 1000)
+    age(damaged)
+    fake(step_s=0.5)
+    (started,) = start(root, experiment())
+    wait_for(started, "running")
+    assert steps_left(path) == 0
+    assert steps_left(damaged) == 3
+    stop(started, wait=True)
 
 
 def test_a_run_that_somebody_writes_is_not_swept(root: Path) -> None:

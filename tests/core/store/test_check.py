@@ -47,6 +47,23 @@ def nudge(by: float, at: int = 0) -> Callable[[pa.ChunkedArray], pa.Array]:
     return nudged
 
 
+def scale(by: float) -> Callable[[pa.ChunkedArray], pa.Array]:
+    return lambda values: pc.multiply(values, pa.scalar(float(by)))
+
+
+def fill(value: float) -> Callable[[pa.ChunkedArray], pa.Array]:
+    return lambda values: pa.array([value] * len(values))
+
+
+def flip(values: pa.ChunkedArray) -> pa.Array:
+    """The other truth; False where there was none."""
+    return pa.array([not value if value is not None else False for value in values.to_pylist()])
+
+
+def swap_classes(values: pa.ChunkedArray) -> pa.Array:
+    return pa.array(["unfavorable" if value == "favorable" else "favorable" for value in values.to_pylist()])
+
+
 def test_a_whole_run_passes_and_is_counted(run_dir: Path) -> None:
     report = check(run_dir)
     assert report.problems == [] and report.ok
@@ -100,6 +117,20 @@ def test_progress_is_told_after_every_step(run_dir: Path) -> None:
         ("rollouts", column("correct", pc.invert), "correct rollouts where the group says"),
         ("groups", lambda t: t.slice(1), "group 0: rollouts without a group"),
         ("groups", lambda t: pa.concat_tables([t, t]), "the same key twice"),
+        ("groups", column("class", swap_classes), "step 1, train, group 0: class is "),
+        ("groups", column("weight", nudge(0.01, at=2)), "step 1, train, group 2: weight is 1.00999999 in the store"),
+        ("groups", column("length_advantage", flip), "step 1, train, group 0: length_advantage is "),
+        ("groups", column("difficulty_advantage", flip), "step 1, train, group 0: difficulty_advantage is "),
+        ("groups", column("longest_correct", lambda v: pa.nulls(len(v))), "longest_correct is missing in the store"),
+        ("groups", column("mean_wrong_length", fill(3.5)), "mean_wrong_length is 3.5 in the store"),
+        ("metrics", column("mass_positive", scale(1.0001)), "step 1: mass_positive is "),
+        ("metrics", column("mass_negative", scale(0.9999)), "step 1: mass_negative is "),
+        ("metrics", column("mass_positive_base", scale(2)), "step 1: mass_positive_base is "),
+        (
+            "metrics",
+            column("mass_negative_base", lambda v: pa.nulls(len(v))),
+            "mass_negative_base is missing in the metrics",
+        ),
         ("metrics", lambda t: pa.concat_tables([t, t]), "step 1: 2 rows of metrics"),
         ("metrics", lambda t: t.slice(1), "step 1: no metrics"),
         ("summary", lambda t: t.slice(1), "the summary counts"),
@@ -121,6 +152,16 @@ def test_the_largest_difference_and_its_place_are_reported(run_dir: Path) -> Non
 def test_a_missing_step_is_named(run_dir: Path) -> None:
     shutil.rmtree(run_dir / "steps/step=000001")
     assert "steps 1 are missing" in check(run_dir).problems
+
+
+def test_a_finished_run_without_its_last_steps_is_not_whole(tmp_path: Path) -> None:
+    path = make_run(tmp_path, "run", steps=3, prompts=2, group_size=4)
+    assert check(path).ok
+    for step in (2, 3):
+        shutil.rmtree(path / f"steps/step={step:06d}")
+    assert check(path).problems == ["the run says that it is finished, but 2 of its 3 steps are here"]
+    stopped = make_run(tmp_path, "stopped", steps=2, prompts=2, group_size=4, state="stopped")
+    assert check(stopped).ok
 
 
 def test_a_lost_table_is_named(run_dir: Path) -> None:

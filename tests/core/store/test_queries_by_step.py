@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from core.store import open_runs, seal
-from core.store.queries import polarity, tokens
+from core.store.queries import favorability, polarity, tokens
 from core.store.queries.by_step import ByStep
 from tests.synthetic import make_run
 
@@ -38,7 +38,17 @@ def same(follower: ByStep, query, run: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("query", [polarity.answers_by_step, polarity.fields_by_step, tokens.group_index])
+@pytest.mark.parametrize(
+    "query",
+    [
+        polarity.answers_by_step,
+        polarity.fields_by_step,
+        tokens.group_index,
+        favorability.groups,
+        favorability.shares,
+        favorability.rollouts,
+    ],
+)
 def test_new_steps_are_added(run, tmp_path, query):
     take_away(run, tmp_path, 3, 4, 5)
     follower = ByStep(query)

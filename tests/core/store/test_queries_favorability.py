@@ -33,6 +33,18 @@ def test_visits_number_each_prompts_training_groups(lab: Lab, run: str) -> None:
     assert visits["visit"].max() > 0
 
 
+@pytest.mark.parametrize("run", ["one", "adora"])
+def test_visits_are_numbered_across_steps_as_a_window_over_the_run_does(lab: Lab, run: str) -> None:
+    expected = lab.df(
+        'SELECT row_number() OVER (PARTITION BY prompt_id ORDER BY step, "group") - 1 AS visit FROM groups '
+        "WHERE run = ? AND split = 'train' ORDER BY step, \"group\"",
+        [run],
+    )
+    groups = queries.groups(lab, run)
+    assert queries.numbered(groups)["visit"].tolist() == expected["visit"].tolist()
+    assert "visit" not in groups  # which may be a frame that all sessions share
+
+
 def test_shares_add_up_and_mean_weight_is_of_kept_groups(lab: Lab) -> None:
     shares, visits = queries.shares(lab, "one"), queries.visits(lab, "one")
     assert shares[["favorable", "unfavorable", "uniform"]].sum(axis=1).tolist() == pytest.approx([1.0] * len(shares))

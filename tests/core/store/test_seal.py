@@ -78,6 +78,14 @@ def test_a_seal_that_fails_leaves_the_run_as_it_was(finished: Path, monkeypatch:
     assert contents(finished) == before
 
 
+def test_a_damaged_step_is_not_sealed(finished: Path) -> None:
+    damaged = finished / "steps" / "step=000002" / "tokens.parquet"
+    os.truncate(damaged, os.stat(damaged).st_size // 2)
+    with pytest.raises(StoreError, match=r"cannot be sealed: .*step=000002/tokens\.parquet"):
+        seal(finished)
+    assert not [name for name in os.listdir(finished) if "duckdb" in name]
+
+
 def test_what_a_killed_seal_left_does_not_matter(finished: Path) -> None:
     (finished / ".rollouts.duckdb.writing").write_bytes(b"half")
     assert len(open_runs([finished]).steps("done")) == 6

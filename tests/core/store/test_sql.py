@@ -114,6 +114,7 @@ def test_rows_beyond_the_limit_are_cut_and_it_says_so(runs: list[Path]) -> None:
         ("SELECT reward FROM metrics WHERE step = ?", "has parameters"),
         ("SELECT reward FROM metrics WHERE step = $step", "has parameters"),
         ("SELEC 1", "Parser Error"),
+        ("SELECT '\udcff'", "not valid UTF-8"),
         ("SELECT " + "+".join(["1"] * 900), "nested too deeply"),
         ("SELECT '" + "x" * 100_000 + "'", "at most 100000 are allowed"),
     ],

@@ -149,25 +149,27 @@ def test_killed_at_random_moments_no_step_is_ever_half_there(tmp_path: Path) -> 
     finally:
         server.kill()
         server.wait(10)
-    assert max(reached) >= 12
+    assert max(reached) >= 11  # each of the twelve wrote a step at least
 
 
 def test_a_reader_beside_the_writer_sees_only_whole_steps(tmp_path: Path, step_record: StepRecord) -> None:
     run_dir = tmp_path / "run"
     run_dir.mkdir()
     write_step(run_dir, step_record)
-    done = threading.Event()
+    enough = threading.Event()
+    written = [0]
 
     def write() -> None:
-        for step in range(1, 25):
-            write_step(run_dir, replace(step_record, step=step))
-        done.set()
+        while not enough.is_set() and len(written) < 300:
+            written.append(len(written))
+            write_step(run_dir, replace(step_record, step=written[-1]))
 
     thread = threading.Thread(target=write)
     thread.start()
-    seen = []
-    while not done.is_set():
+    seen: list[int] = []
+    while len(set(seen)) < 5 and thread.is_alive():
         seen.append(len(whole(run_dir)))
+    enough.set()
     thread.join()
-    assert len(whole(run_dir)) == 25
-    assert seen == sorted(seen) and len(set(seen)) > 2
+    assert seen == sorted(seen) and len(set(seen)) == 5
+    assert whole(run_dir) == written

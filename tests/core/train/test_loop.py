@@ -221,3 +221,17 @@ def test_a_pool_too_small_for_a_step_is_named(tmp_path, monkeypatch):
 
 def test_schema_names_the_factors(plain):
     assert json.loads((plain[0] / "schema.json").read_text())["token_factors"] == []
+
+
+def test_the_reference_is_the_base_model_at_the_runs_temperature_and_kl_its_k3(plain, tmp_path):
+    settings = {"sampling": {"temperature": 0.7}, "record": {"reference": True}, "evaluate": {"every": 0}}
+    path = run(tmp_path / "run", **settings, steps=2)
+    first, second = (rows(path, step, "tokens", split="train") for step in (0, 1))
+    assert max(abs(t["ref_logprob"] - t["sampler_logprob"]) for t in first) < 1e-4, "the adapter begins as nothing"
+    apart = np.array([t["ref_logprob"] - t["trainer_logprob"] for t in second])
+    assert np.abs(apart).max() > 1e-3
+    kl = table(path, 1, "metrics").to_pylist()[0]["kl"]
+    assert kl == pytest.approx(np.mean(np.exp(apart) - apart - 1), rel=1e-4)
+    assert kl > 0
+    assert all(t["ref_logprob"] is None for t in rows(plain[0], 0, "tokens", split="train"))
+    assert table(plain[0], 1, "metrics").to_pylist()[0]["kl"] is None

@@ -168,6 +168,10 @@ def test_a_broken_checkpoint_is_named(tmp_path):
     (good / "adapter.safetensors").write_bytes(b"nothing")
     with pytest.raises(TrainingError, match=r"checkpoint/step=1 cannot be read"):
         train(path, Reporter())
+    for content in ("[]", '{"step": "x"}', "["):
+        (good / "state.json").write_text(content)
+        with pytest.raises(TrainingError, match=r"checkpoint/step=1 cannot be read .* older one in checkpoint/LATEST"):
+            train(path, Reporter())
     shutil.rmtree(good)
     with pytest.raises(TrainingError, match=r"LATEST names 'step=1', which is no checkpoint"):
         train(path, Reporter())
