@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import yaml
 from core import runs as core_runs
 from core.config import ExperimentConfig, dump, parse
 from core.models.catalog import list_models
-from core.runs import Preset, RunInfo, list_runs, runs_root
+from core.runs import Preset, RunError, RunInfo, list_runs, runs_root
 from core.store import Lab, fingerprint, open_runs
 
 ENDED = ("stopped", "finished", "failed")
@@ -19,8 +21,16 @@ ENDED = ("stopped", "finished", "failed")
 
 
 def root() -> Path:
-    """The folder of runs: ADVANTAGE_LAB_RUNS, or the project's own."""
-    return runs_root()
+    """The folder of runs: `--runs DIR` after `streamlit run app/main.py --`, else ADVANTAGE_LAB_RUNS, else runs/.
+
+    Raises RunError for a `--runs` without a folder.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--runs", nargs="?", const="")
+    given = parser.parse_known_args(sys.argv[1:])[0].runs
+    if given == "":
+        raise RunError("--runs names no folder: write streamlit run app/main.py -- --runs DIR")
+    return runs_root(given)
 
 
 def runs() -> list[RunInfo]:
@@ -83,5 +93,5 @@ def _runs(root_path: str) -> list[RunInfo]:
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
-def _lab(paths: tuple[Path, ...], _mark: object) -> Lab:
+def _lab(paths: tuple[Path, ...], mark: object) -> Lab:
     return open_runs(paths)

@@ -1,4 +1,4 @@
-"""The lab's entry: `python -m streamlit run app/main.py` from the project's folder."""
+"""The lab's entry: `python -m streamlit run app/main.py [-- --runs DIR]` from the project's folder."""
 
 from __future__ import annotations
 

@@ -16,12 +16,15 @@ ICONS = {
     "favorability": "star", "compare": "stacked_line_chart",
 }  # fmt: skip
 HOME = "runs"
+STYLE = "<style>.stMainBlockContainer { padding-top: 4.5rem }</style>"
+"""Half of Streamlit's space above a page's first line."""
 _here = threading.local()
 
 
 def show() -> None:
     """Draw the page that the address asks for, inside the guard. This is all that main.py does."""
     page = _register()
+    st.html(STYLE)
     _here.inside = True
     try:
         guarded(page.run)

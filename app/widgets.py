@@ -161,15 +161,21 @@ def switch(label: str, *, param: str, default: bool = False, help: str | None = 
 
 
 def step_picker(
-    steps: Sequence[int], *, param: str = "step", label: str = "Step", total: int | None = None
+    steps: Sequence[int],
+    *,
+    param: str = "step",
+    label: str = "Step",
+    total: int | None = None,
+    default: int | None = None,
 ) -> int | None:
-    """One of the steps that are there (ascending), in the URL: ◀ slider ▶, the arrow keys with Alt. Default: the last.
+    """One of the steps that are there (ascending), in the URL: ◀ slider ▶, the arrow keys with Alt.
 
-    None where there is no step. A step that is not there gives a sentence and the nearest one.
+    `default` is where a reader without a choice starts: a step that has something to show; else the last. None where
+    there is no step. A step that is not there gives a sentence and the nearest one.
     """
     if not steps:
         return None
-    wanted = urls.int_param(param, steps[-1])
+    wanted = urls.int_param(param, default if default in steps else steps[-1])
     now = min(steps, key=lambda step: (abs(step - wanted), step))
     if now != wanted:
         st.warning(f"Step {wanted} is not there; the nearest step is {now}.")

@@ -132,16 +132,16 @@ class World:
     def step(self, step: int) -> StepRecord:
         run = self.run
         random = np.random.default_rng([run.seed, 1, step])
-        chosen, drawn, attempts, kept = [], [], [], []
+        chosen, drawn, attempts = [], [], []
         attempt, missing = 0, run.prompts_per_step
         while missing and attempt <= (run.dynamic_sampling.max_refills if self.method.dynamic_sampling else 0):
             fresh = self.next_prompts(missing)
             got = [self.draw(prompt, step, random) for prompt in fresh]
             mixed = [g.correct.min() != g.correct.max() or not self.method.dynamic_sampling for g in got]
             chosen, drawn = chosen + fresh, drawn + got
-            attempts, kept = attempts + [attempt] * missing, kept + mixed
+            attempts += [attempt] * missing
             missing, attempt = missing - sum(mixed), attempt + 1
-        split = self.split("train", step, chosen, drawn, np.array(attempts), np.array(kept), random)
+        split = self.split("train", step, chosen, drawn, np.array(attempts), random)
         evaluate = bool(run.evaluate.every) and step % run.evaluate.every == 0
         record = StepRecord(step, [split], metrics=self.metrics(split, step, missing))
         if evaluate:
@@ -156,7 +156,7 @@ class World:
             return []
         drawn = [self.draw(prompt, step, random) for prompt in prompts]
         n = len(prompts)
-        return [self.split("probe", step, prompts, drawn, np.zeros(n, int), np.ones(n, bool), random)]
+        return [self.split("probe", step, prompts, drawn, np.zeros(n, int), random)]
 
     def answers(self, step: int) -> list[Drawn]:
         random = np.random.default_rng([self.run.seed, 3, step])
@@ -233,7 +233,7 @@ class World:
 
     def split(
         self, name: str, step: int, prompts: list[Prompt], drawn: list[Drawn],
-        attempt: np.ndarray, kept: np.ndarray, random: np.random.Generator,
+        attempt: np.ndarray, random: np.random.Generator,
     ) -> SplitRecord:  # fmt: skip
         run, size = self.run, self.run.group_size
         width = max(d.logprob.shape[1] for d in drawn)
@@ -261,7 +261,8 @@ class World:
         record = SplitRecord(
             split=name,
             prompt_id=[p.id for p in prompts], prompt=[p.text for p in prompts], answer=[p.answer for p in prompts],
-            attempt=attempt, group_kept=kept, group=group, rollout=np.tile(np.arange(size), len(prompts)),
+            attempt=attempt, group_kept=np.bincount(group, trace.kept.any(axis=1)) > 0,
+            group=group, rollout=np.tile(np.arange(size), len(prompts)),
             text=["".join(t[:-1] if t[-1] == EOS else t) for t in tokens],
             reward=correct.astype(np.float32), correctness=correct.astype(np.float32), correct=correct,
             parts=[{"correct": float(c)} for c in correct],

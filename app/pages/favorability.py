@@ -9,6 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from app import data, urls, widgets
+from app.history import history
 from app.inert import inert_markdown, visible
 from app.theme import theme
 from app.views import favorability as views
@@ -23,6 +24,8 @@ from core.store.queries import favorability as queries
 
 ROWS = ("24", "60", "all")
 BARS = 40
+GROUPS_FOR_FLIPS = 48
+"""Fresh groups a visit for the run's number of flips: a sum over up to 1,000 visits, whose mean they leave unbiased."""
 
 GRID_HOW = """
 One row a prompt, one square a visit: the prompt was drawn, G rollouts answered it, and their lengths and
@@ -57,15 +60,16 @@ def page() -> None:
     info = widgets.run_picker()
     if info is None:
         return
+    rule = _rule(info)
+    key = _key(info, rule)  # before the store is opened: what is cached under it is never older than it says
     lab = data.lab(info)
-    visits = queries.visits(lab, info.id)
+    visits = queries.numbered(history(info, lab, queries.groups))
     if visits.empty:
         widgets.empty_state(
             f"**{inert_markdown(info.name)}** has no step yet: prompts appear here with their first rollouts.",
             "live", "Watch it on the Live page", run=info.id,
         )  # fmt: skip
         return
-    rule = _rule(info)
     step = int(widgets.step_picker(sorted(visits["step"].unique().tolist()), total=info.total))
     now = visits[visits["step"] == step]
     group = _chosen_group(now)
@@ -77,9 +81,9 @@ def page() -> None:
         _transitions(visits)
     with right:
         _criteria(visits, now, rule)
-        _how_sure(info, lab, rule, visits, rows, step)
+        _how_sure(key, info, lab, rule, visits, rows, step)
     _over_time(info, lab, visits, step)
-    _can_it_be_trusted(info, lab, rule)
+    _can_it_be_trusted(key, info, lab, rule, visits)
 
 
 def _rule(info: RunInfo) -> ClassRule:
@@ -199,16 +203,15 @@ def _criteria(visits: pd.DataFrame, now: pd.DataFrame, rule: ClassRule) -> None:
 
 
 def _how_sure(
-    info: RunInfo, lab: Lab, rule: ClassRule, visits: pd.DataFrame, rows: pd.DataFrame, step: int
-) -> None:  # fmt: skip
-    key = _key(info, rule)
-    found, used = _flips(key, lab, info.id, rule)
+    key: Hashable, info: RunInfo, lab: Lab, rule: ClassRule, visits: pd.DataFrame, rows: pd.DataFrame, step: int
+) -> None:
+    found, used = _flips(key, info, lab, rule, visits)
     st.markdown(sureness.flips_sentence(found, int(visits["n"].median()), used))
     shown = sureness.latest(visits, rows["prompt_id"], step).head(BARS)
     if shown.empty:
         st.caption(f"None of the prompts on the left had been visited by step {step}.")
         return
-    sure = _sureness(key, lab, info.id, rule, tuple(shown.index.tolist()))
+    sure = _sureness(key, info, lab, rule, visits, tuple(shown.index.tolist()))
     widgets.chart(
         sureness.bars(shown, sure, theme()),
         key="favorability-sure",
@@ -223,7 +226,7 @@ def _how_sure(
 
 
 def _over_time(info: RunInfo, lab: Lab, visits: pd.DataFrame, step: int) -> None:
-    frame = queries.shares(lab, info.id)
+    frame = history(info, lab, queries.shares)
     window = max(1, min(10, len(frame) // 8))
     left, right = st.columns(2, gap="medium")
     with left:
@@ -250,10 +253,10 @@ def _over_time(info: RunInfo, lab: Lab, visits: pd.DataFrame, step: int) -> None
         )
 
 
-def _can_it_be_trusted(info: RunInfo, lab: Lab, rule: ClassRule) -> None:
+def _can_it_be_trusted(key: Hashable, info: RunInfo, lab: Lab, rule: ClassRule, visits: pd.DataFrame) -> None:
     if not widgets.switch("Check the estimate on prompts whose truth is known", param="check"):
         return
-    rows = _check(_key(info, rule), lab, info.id, rule)
+    rows = _check(key, info, lab, rule, visits)
     if not rows:
         st.caption("The run has no correct or no wrong rollout yet: there are no lengths to make known prompts from.")
         return
@@ -277,26 +280,30 @@ def _key(info: RunInfo, rule: ClassRule) -> Hashable:
 
 
 @st.cache_data(show_spinner="Simulating fresh groups to see what luck does to the labels …", max_entries=16)
-def _flips(key: Hashable, _lab: Lab, run: str, _rule: ClassRule) -> tuple[Flips, float]:
+def _flips(
+    key: Hashable, _info: RunInfo, _lab: Lab, _rule: ClassRule, _visits: pd.DataFrame
+) -> tuple[Flips, float]:  # fmt: skip
     """The run's label changes, and the share of its visits that they were counted on."""
-    every = queries.visits(_lab, run)
-    some = sureness.whole_prompts(every)
-    arrays = sureness.to_visits(some, queries.rollouts(_lab, run))
-    sure = simulate(arrays, _rule)
-    return flips(arrays, sureness.labels(some), sure.flip), len(some) / len(every)
+    some = sureness.whole_prompts(_visits)
+    arrays = sureness.to_visits(some, history(_info, _lab, queries.rollouts))
+    sure = simulate(arrays, _rule, groups=GROUPS_FOR_FLIPS)
+    return flips(arrays, sureness.labels(some), sure.flip), len(some) / len(_visits)
 
 
 @st.cache_data(show_spinner="Simulating fresh groups of each prompt …", max_entries=64)
-def _sureness(key: Hashable, _lab: Lab, run: str, _rule: ClassRule, which: tuple[int, ...]) -> Sureness:
-    arrays = sureness.to_visits(queries.visits(_lab, run), queries.rollouts(_lab, run))
+def _sureness(
+    key: Hashable, _info: RunInfo, _lab: Lab, _rule: ClassRule, _visits: pd.DataFrame, which: tuple[int, ...]
+) -> Sureness:
+    arrays = sureness.to_visits(_visits, history(_info, _lab, queries.rollouts))
     return simulate(arrays, _rule, np.array(which, dtype=int), draws=64)
 
 
 @st.cache_data(show_spinner="Simulating prompts whose truth is known …", max_entries=8)
-def _check(key: Hashable, _lab: Lab, run: str, _rule: ClassRule) -> list[dict[str, float]]:
-    every = queries.visits(_lab, run)
-    arrays = sureness.to_visits(every, queries.rollouts(_lab, run))
-    return check(arrays, _rule, int(every["n"].median()))
+def _check(
+    key: Hashable, _info: RunInfo, _lab: Lab, _rule: ClassRule, _visits: pd.DataFrame
+) -> list[dict[str, float]]:  # fmt: skip
+    arrays = sureness.to_visits(_visits, history(_info, _lab, queries.rollouts))
+    return check(arrays, _rule, int(_visits["n"].median()))
 
 
 if __name__ == "__main__":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from app import actions, data, forms, method_forms, urls, widgets
 from app.draft import Draft, read_draft
 from app.inert import inert_markdown, visible
-from app.views.settings import ADVANCED, ESSENTIAL
+from app.views.settings import ADVANCED, ESSENTIAL, TASK, Setting
 from app.words import count, duration, number
 from core.config import ConfigError, ExperimentConfig, dump
 from core.runs import RunError, command_for
@@ -52,15 +54,20 @@ def _start(draft: Draft) -> None:
 
 
 def _what(draft: Draft) -> None:
-    """Model, methods, seeds and the settings that matter."""
+    """Model, task, methods, seeds and the settings that matter."""
     _name(draft)
     _model(draft)
+    _settings(draft, TASK)
     method_forms.methods(draft)
     _seeds(draft)
+    _settings(draft, ESSENTIAL)
+
+
+def _settings(draft: Draft, group: Sequence[Setting]) -> None:
     columns = st.columns(2)
-    for i, what in enumerate(ESSENTIAL):
+    for i, what in enumerate(group):
         with columns[i % 2]:
-            forms.setting(draft, what)
+            forms.setting(draft, what, task_names() if what.path == "task.name" else None)
 
 
 def _name(draft: Draft) -> None:
@@ -115,10 +122,7 @@ def _advanced(draft: Draft) -> None:
     with st.expander("Advanced: every other setting", icon=":material/tune:"):
         for title, group in ADVANCED.items():
             st.markdown(f"**{title}**")
-            columns = st.columns(2)
-            for i, what in enumerate(group):
-                with columns[i % 2]:
-                    forms.setting(draft, what, task_names() if what.path == "task.name" else None)
+            _settings(draft, group)
 
 
 def _summary(draft: Draft) -> None:
@@ -144,7 +148,7 @@ def _summary(draft: Draft) -> None:
     if experiment is None:
         return
     st.markdown("**The same from a terminal**")
-    st.code(visible(command_for(experiment)), language="bash", wrap_lines=True)
+    st.code(visible(command_for(experiment, data.root())), language="bash", wrap_lines=True)
     text = dump(experiment)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown("**The config**", width="stretch")

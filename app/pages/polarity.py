@@ -169,7 +169,8 @@ def _one_step(lab: Lab, info: RunInfo, split: str, series: view.Series) -> None:
     if not series.token_steps:
         widgets.empty_state("No step of this run kept its tokens, so the eight cells cannot be shown.")
         return
-    step = widgets.step_picker(series.token_steps, total=info.total)
+    moved = series.steps.loc[series.steps["base_mass"] > 0, "step"]
+    step = widgets.step_picker(series.token_steps, total=info.total, default=int(moved.max()) if len(moved) else None)
     cells, groups = query.cells(lab, info.id, step, split), query.group_masses(lab, info.id, step, split)
     where = {"run": info.id, "split": split, "step": step}
     for title, how, html, frame, key in (

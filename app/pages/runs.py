@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import groupby
 
 import streamlit as st
@@ -10,7 +11,7 @@ from app import actions, data, urls, widgets
 from app.guard import guarded
 from app.inert import inert_markdown, visible
 from app.words import age, count, duration, number
-from core.runs import RunInfo
+from core.runs import RunInfo, runs_option
 
 QUICKSTART = "quickstart"
 EVERY_S = 3.0
@@ -124,12 +125,13 @@ def _list(find: str, busy: bool) -> None:
     if not found:
         st.markdown(f"None of the {count(len(infos), 'run')} matches “{inert_markdown(find)}”.")
         return
+    sizes = Counter(info.experiment for info in infos)
     families = [list(family) for _, family in groupby(_together(found), key=lambda info: info.experiment or info.id)]
     shown = urls.int_param("show", PAGE, low=1) or PAGE
     for family in families[:shown]:
         with st.container(border=True, gap="small"):
             if family[0].experiment:
-                _experiment(family)
+                _experiment(family, sizes[family[0].experiment])
             for info in family:
                 _row(info)
     if len(families) > shown:
@@ -162,8 +164,11 @@ def _haystack(info: RunInfo) -> str:
     ).lower()
 
 
-def _experiment(family: list[RunInfo]) -> None:
-    """The head of an experiment: its name, where its curves are, what can be done to all of it."""
+def _experiment(family: list[RunInfo], size: int) -> None:
+    """The head of an experiment: its name, where its curves are, what can be done to all of it.
+
+    `size` is how many runs it has, those that the filter hides included.
+    """
     first = family[0]
     live = [info for info in family if info.live]
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -172,8 +177,11 @@ def _experiment(family: list[RunInfo]) -> None:
             f"{age(min(info.created for info in family))}",
             width="stretch",
         )
+        whole = (
+            {"experiment": first.experiment} if size > 1 else {"run": first.id}
+        )  # Compare lists no experiment of one
         urls.link("live", "All curves", icon=":material/monitor_heart:", experiment=first.experiment)
-        urls.link("compare", "Compare", icon=":material/stacked_line_chart:", run=[info.id for info in family[:6]])
+        urls.link("compare", "Compare", icon=":material/stacked_line_chart:", **whole)
         with st.popover("", icon=":material/more_vert:", type="tertiary", help="Stop or delete all of them"):
             key = first.experiment
             if live:
@@ -236,7 +244,7 @@ def _menu(info: RunInfo) -> None:
         urls.link("launch", "Use its settings in Launch", icon=":material/tune:", **{"from": info.id})
     if not info.live and not info.example:
         _delete_button([info], "Delete …", f"delete:{info.id}")
-    st.code(f"python -m core show {info.id}", language=None)
+    st.code(visible(f"python -m core show {info.id}{runs_option(data.root())}"), language=None)
     st.caption(inert_markdown(info.path))
 
 

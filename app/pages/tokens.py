@@ -14,6 +14,7 @@ from app.views import tokens as view
 from app.views.tokens_component import token_view
 from app.views.tokens_why import Reasons, why
 from app.words import count
+from core.advantage.rules import SELECTED
 from core.config import ConfigError
 from core.runs import RunInfo
 from core.store import Lab, Replay, StoreError, fingerprint, replay
@@ -51,7 +52,7 @@ def page() -> None:
         split = widgets.choice("Rollouts", list(steps), param="split", format_func=SPLITS.__getitem__)
     step_place, prompt_place = st.columns([3, 2], vertical_alignment="bottom")
     with step_place:
-        step = widgets.step_picker(steps[split], total=info.total)
+        step = widgets.step_picker(steps[split], total=info.total, default=_telling_step(index, split))
     groups = query.group_list(lab, info.id, step, split)
     if groups.empty:
         widgets.empty_state(f"Step {step} is being written anew; look again in a moment.")
@@ -73,7 +74,7 @@ EVERY_S = 5.0
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def _steps(_lab: Lab, _index: pd.DataFrame, run: str, _mark: object) -> dict[str, list[int]]:
+def _steps(_lab: Lab, _index: pd.DataFrame, run: str, mark: object) -> dict[str, list[int]]:
     """Steps with tokens by split, training first; splits without any are left out."""
     there = query.steps_with_tokens(_lab, run)
     found = {split: _index.loc[_index["split"] == split, "step"].unique().tolist() for split in SPLITS}
@@ -88,6 +89,12 @@ def _replay(_lab: Lab, run: str, step: int, split: str, mark: object) -> Replay 
         return replay(_lab, run, step, split)
     except (StoreError, ConfigError) as error:
         return str(error)
+
+
+def _telling_step(index: pd.DataFrame, split: str) -> int | None:
+    """The newest step with right and wrong answers to one prompt: elsewhere most advantages are 0."""
+    mixed = index[(index["split"] == split) & (index["correct"] > 0) & (index["correct"] < index["n"])]
+    return int(mixed["step"].max()) if len(mixed) else None
 
 
 def _nothing_yet(info: RunInfo) -> None:
@@ -105,9 +112,11 @@ def _nothing_yet(info: RunInfo) -> None:
 
 
 def _group_picker(groups: pd.DataFrame) -> pd.Series:
-    """The group in the URL: the same prompt as before if this step has it, else the group's number, else the first."""
+    """The group in the URL: the same prompt as before if this step has it, else the group's number, else the one with
+    right and wrong answers most in balance."""
     numbers = groups["group"].astype(int).tolist()
-    wanted = urls.int_param("group", numbers[0])
+    balance = (groups["correct"] / groups["n"] - 0.5).abs().to_numpy()
+    wanted = urls.int_param("group", numbers[int(balance.argmin())])
     prompt = urls.param("prompt")
     same = groups.loc[groups["prompt_id"] == prompt, "group"].astype(int).tolist()
     if wanted not in numbers:
@@ -120,7 +129,7 @@ def _group_picker(groups: pd.DataFrame) -> pd.Series:
 
     def label(number: int) -> str:
         row = by_number.loc[number]
-        marks = "" if row["kept"] else " · dropped"
+        marks = "" if row["kept"] else " · not trained"
         right, wrong = int(row["correct"]), int(row["n"] - row["correct"])
         return f"{visible(row['prompt'][:60])} · {right} right / {wrong} wrong{marks}"
 
@@ -229,7 +238,7 @@ def _say(sentence: str, strongest: tuple[int, int] | None, group: dict, trained:
     if not trained:
         sentence += " Probes are not trained: these are the advantages that the method would give."
     elif not group["kept"]:
-        sentence = f"Dropped by dynamic sampling, nothing here was trained on. {sentence}"
+        sentence = view.untrained(sentence, _selection(done, int(group["group"])))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         widgets.verdict(sentence, "warning" if trained and not group["kept"] else "neutral")
         if strongest:
@@ -239,6 +248,15 @@ def _say(sentence: str, strongest: tuple[int, int] | None, group: dict, trained:
             )  # fmt: skip
     if isinstance(done, str):
         st.warning(f"The reasons cannot be recomputed: {inert_markdown(done)}")
+
+
+def _selection(done: Replay | str, group: int) -> str | None:
+    """Why the method keeps nothing of a group: the words of its factor `selected` for the group's first rollout."""
+    if isinstance(done, str):
+        return None
+    row = next((i for (own, _), i in sorted(done.row.items()) if own == group), None)
+    factor = next((factor for factor in done.trace.factors if factor.id == SELECTED), None)
+    return None if row is None or factor is None else factor.explain(row, 0)
 
 
 def _factors(lab: Lab, rollouts: pd.DataFrame, tokens: pd.DataFrame, done: Replay | str) -> list[str]:

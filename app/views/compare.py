@@ -17,6 +17,8 @@ from core.stats.differences import smooth
 
 MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "triangle-down", "pentagon", "star")
 """A family's seeds differ in their marker."""
+FLAT = 1e-3
+"""Curves that vary by less than this share of their value are drawn as flat."""
 
 
 def curves(
@@ -58,6 +60,10 @@ def curves(
             )  # fmt: skip
     if end is not None:
         fig.add_vline(x=end, line={"color": theme.muted, "width": 1, "dash": "dot"})
+    low, high = curve["value"].min(), curve["value"].max()
+    if high - low < FLAT * max(abs(low), abs(high)):  # rounding noise is no curve
+        middle = (low + high) / 2
+        fig.update_yaxes(range=[middle - abs(middle) / 2, middle + abs(middle) / 2])
     return fig
 
 

@@ -268,7 +268,7 @@ def cell_words(row: pd.Series) -> Sequence[tuple[str, str]]:
 def _hover(row: object) -> str:
     lines = (
         f"<b>{inert_plotly(row.prompt, 60)}</b>",
-        f"step {row.step}, visit {row.visit}, {row.label}" + ("" if row.kept else ", dropped from the update"),
+        f"step {row.step}, visit {row.visit}, {row.label}" + ("" if row.kept else ", not trained"),
         f"{int(row.correct)} of {int(row.n)} correct",
         f"longest correct {number(_float(row.longest_correct), 'tokens')}, "
         f"mean wrong {number(_float(row.mean_wrong_length), 'tokens')}",

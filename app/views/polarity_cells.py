@@ -92,7 +92,7 @@ def group_table(groups: pd.DataFrame, theme: Theme, where: Where) -> str:
         right, wrong = int(group["correct"]), int(group["n"] - group["correct"])
         note = f"{wrong} wrong, {right} right"
         if not group["kept"]:
-            note += ", dropped"
+            note += ", not trained"
         elif not (group["positive"] or group["negative"]):
             note += ", no mass"
         bars = [Bar(group[name], number(group[name])) for name in ("negative", "positive")]

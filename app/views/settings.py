@@ -24,6 +24,15 @@ class Setting:
     none: str = ""
 
 
+TASK = (
+    Setting("task.name", "Task", "choice",
+        "Where prompts and their verifier come from."),
+    Setting("task.pool_size", "Training prompts", "int",
+        "A fixed pool, walked in shuffled epochs, so that prompts come back. With few prompts the model "
+        "memorises them.",
+        1, 100_000, 16),
+)  # fmt: skip
+
 ESSENTIAL = (
     Setting("steps", "Steps", "int",
         "Rollout steps. On the embedded model most of the change comes in the first 100.",
@@ -47,13 +56,7 @@ ESSENTIAL = (
 )  # fmt: skip
 
 ADVANCED: dict[str, tuple[Setting, ...]] = {
-    "Task and labels": (
-        Setting("task.name", "Task", "choice",
-            "Where prompts and their verifier come from."),
-        Setting("task.pool_size", "Training prompts", "int",
-            "A fixed pool, walked in shuffled epochs, so that prompts come back. With few prompts the model "
-            "memorises them.",
-            1, 100_000, 16),
+    "Labels": (
         Setting("correct_threshold", "Correct from", "float",
             "A rollout is correct if the correctness part of its reward is at least this.",
             0.0, 1.0, 0.1),
@@ -189,5 +192,5 @@ ELSEWHERE = frozenset({"name", "model", "seed", "experiment", "imported", "metho
 
 
 def all_settings() -> list[Setting]:
-    """Every setting of the two tables."""
-    return [*ESSENTIAL, *(setting for group in ADVANCED.values() for setting in group)]
+    """Every setting of the three tables."""
+    return [*TASK, *ESSENTIAL, *(setting for group in ADVANCED.values() for setting in group)]

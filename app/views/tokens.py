@@ -5,7 +5,7 @@ Pure functions of the store's rows. Colours are shades in [-100, 100] on one dom
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +17,9 @@ from app.palette import SIGN, Theme
 from app.words import count, number, share
 
 Kind = Literal["signed", "factor", "ratio", "probability", "amount"]
+
+
+NOTHING = "Nothing of this group was trained on."
 
 
 @dataclass(frozen=True)
@@ -175,11 +178,22 @@ def row_order(rollouts: pd.DataFrame, frame: pd.DataFrame, sort: str) -> pd.Data
 
 
 def rollout_title(rollout: pd.Series, trained: bool) -> str:
-    """`rollout 3: wrong, truncated, reward 0, 23 tokens`, with what a reader must not miss about it."""
+    """`rollout 3: correct, right by luck, reward 1, 23 tokens, 2 of 3 steps right`, with what must not be missed.
+
+    Traits (of the verifier) are said where the task has them.
+    """
+    traits = rollout.get("traits")
+    traits = traits if isinstance(traits, Mapping) else {}
     words = ["correct" if rollout["correct"] else "wrong"]
+    if _positive(traits, "lucky"):
+        words.append("right by luck")
     if rollout["truncated"]:
         words.append("truncated")
     words += [f"reward {number(rollout['reward'])}", count(int(rollout["length"]), "token")]
+    if _positive(traits, "steps") and traits.get("steps_right") is not None:
+        words.append(f"{number(traits['steps_right'])} of {count(int(traits['steps']), 'step')} right")
+    if _positive(traits, "self_check"):
+        words.append("with a self-check")
     if bool(rollout["correct"]) and rollout["mean_advantage"] < 0:
         words.append("correct but suppressed")
     if not trained:
@@ -301,7 +315,7 @@ def verdict(frame: pd.DataFrame, rollouts: pd.DataFrame, trained: bool) -> tuple
     weight = frame["loss_weight"].fillna(0).where(frame["kept"], 0) if trained else 1.0
     mass = frame["advantage"].abs() * weight
     if not mass.sum() > 0:
-        return f"{counts}. Nothing of this group was trained on.", None
+        return f"{counts}. {NOTHING}", None
     negative = rollouts.set_index("rollout")["polarity"] < 0
     of_wrong = mass[frame["rollout"].map(negative).astype(bool)].sum() / mass.sum()
     if of_wrong in (0, 1):
@@ -314,6 +328,15 @@ def verdict(frame: pd.DataFrame, rollouts: pd.DataFrame, trained: bool) -> tuple
     top = frame.loc[push.idxmax()]
     place = (int(top["rollout"]), int(top["position"]))
     return f"{sentence}; the strongest push is {number(top['push'], signed=True)} in rollout {place[0]}.", place
+
+
+def untrained(sentence: str, reason: str | None) -> str:
+    """The verdict of a group without a kept rollout: first that nothing was trained, and the method's reason if known.
+
+    `sentence` is what `verdict` says of the group, `reason` the words of its factor `selected`.
+    """
+    opening = f"{NOTHING.removesuffix('.')} ({reason})." if reason else NOTHING
+    return f"{opening} {sentence.removesuffix(NOTHING)}".strip()
 
 
 def number_table(tokens: pd.DataFrame, shown: Sequence[Field]) -> pd.DataFrame:
@@ -337,6 +360,11 @@ def rounded(values: pd.Series) -> list[float | None]:
     digits = np.power(10.0, 5 - np.floor(np.log10(size)))
     shown = np.round(np.where(there, array, 0.0) * digits) / digits
     return [value if known else None for value, known in zip(shown.tolist(), there.tolist(), strict=True)]
+
+
+def _positive(traits: Mapping[str, float | None], name: str) -> bool:
+    value = traits.get(name)
+    return value is not None and value > 0
 
 
 def _floats(frame: pd.DataFrame, column: str) -> pd.Series:

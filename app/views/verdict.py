@@ -198,10 +198,13 @@ def _updates(metrics: pd.DataFrame, here: dict[str, Any]) -> list[Finding]:
         )  # fmt: skip
     loss = pd.to_numeric(metrics.get("policy_loss", pd.Series(dtype=float)), errors="coerce").dropna().tail(10)
     if len(loss) and loss.abs().median() < 1e-3 and norms.tail(10).median() > 1e-3:
+        updates = pd.to_numeric(metrics.get("updates", pd.Series(dtype=float)), errors="coerce")
+        once = "with one update a step every ratio is 1, so the loss is"
+        several = "a step's first update finds every ratio at 1, where the loss is"
         found.append(
             Finding(
                 "neutral",
-                f"**The loss reads 0 and that is no error**: with one update a step every ratio is 1, so the loss is "
+                f"**The loss reads 0 and that is no error**: {once if updates.max() <= 1 else several} "
                 f"minus the mean advantage, which a group centres on 0. Its gradient is not 0 (norm "
                 f"{number(norms.tail(10).median())}): each token is pushed by its own advantage.",
                 "tokens", here, "Advantages of the newest step",

@@ -305,6 +305,15 @@ def test_evaluations_are_never_smoothed(root, frames):
     assert fig.data[0].y.tolist() == data[data["run"] == "slow"]["value"].tolist()
 
 
+def test_rounding_noise_is_drawn_flat(root, frames):
+    shown = families.families(infos(root, "slow"))
+    data = comparison.curves(*frames, METRIC["pass_at_1"])
+    noise = data.assign(value=[1.0 + 1e-8 * (-1) ** i for i in range(len(data))])
+    low, high = views.curves(shown, noise, METRIC["pass_at_1"], LIGHT).layout.yaxis.range
+    assert low == pytest.approx(0.5) and high == pytest.approx(1.5)
+    assert views.curves(shown, data, METRIC["pass_at_1"], LIGHT).layout.yaxis.range is None
+
+
 def test_every_final_value_is_a_point(root):
     shown = families.families(infos(root, "grpo-0", "grpo-1", "psr-0"))
     found = {name: Outcome(name, value, 0.0, 0.0) for name, value in (("grpo-0", 0.8), ("grpo-1", 0.7), ("psr-0", 0.6))}

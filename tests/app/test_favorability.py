@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +19,7 @@ from core.advantage import build
 from core.stats.classes import OBSERVED, class_rule
 from core.stats.labels import Flips, simulate
 from core.store import open_runs
+from core.store.open import StepLab
 from core.store.queries import favorability as queries
 from tests.app.conftest import texts
 from tests.synthetic import make_run
@@ -97,6 +101,36 @@ def test_another_group_is_chosen_from_the_keyboard(adora, monkeypatch, open_page
     assert at.query_params["group"] == "3" and at.query_params["step"] == "5"
 
 
+def test_a_running_run_is_read_one_new_step_at_a_time(tmp_path, monkeypatch, open_page):
+    run = make_run(tmp_path, "grows", steps=5, prompts=3, group_size=4, state="running")
+    newest = tmp_path / "later"
+    shutil.move(run / "steps/step=000004", newest)
+    monkeypatch.setenv("ADVANTAGE_LAB_RUNS", str(tmp_path))
+    asked = []
+    for name in ("groups", "shares", "rollouts"):
+        monkeypatch.setattr(queries, name, noted(getattr(queries, name), asked))
+    at = open_page("favorability", run="grows")
+    assert "Step 3: of 3" in texts(at) and {(lab, step) for _, lab, step in asked} == {("Lab", None)}
+    asked.clear()
+    at.run()
+    assert asked == []
+    shutil.move(newest, run / "steps/step=000004")
+    at = open_page("favorability", run="grows")
+    assert "Step 4: of 3" in texts(at)
+    assert not at.exception and sorted(asked) == [(name, "StepLab", 4) for name in ("groups", "rollouts", "shares")]
+
+
+def noted(query: Callable, asked: list) -> Callable:
+    """The query, which notes what it was asked of."""
+
+    @functools.wraps(query)
+    def asking(lab, run):
+        asked.append((query.__name__, type(lab).__name__, getattr(lab, "step", None) if type(lab) is StepLab else None))
+        return query(lab, run)
+
+    return asking
+
+
 def test_bad_addresses_get_a_sentence(adora, monkeypatch, open_page):
     monkeypatch.setenv("ADVANTAGE_LAB_RUNS", str(adora))
     at = open_page("favorability", run="attenuate", step=99, group="x", sort="luck")
@@ -121,6 +155,12 @@ def test_rows_are_sorted_as_asked(visits):
     one = visits[visits["prompt_id"] == by_class["prompt_id"].iloc[0]]
     assert by_class["favorable"].iloc[0] == (one["label"] == "favorable").mean()
     assert by_class["pass_rate"].iloc[0] == pytest.approx(one["correct"].sum() / one["n"].sum())
+
+
+def test_a_visit_that_was_not_trained_says_so(visits):
+    shown = visits.assign(kept=[i % 2 == 0 for i in range(len(visits))])
+    words = [text for trace in views.grid(shown, views.prompt_rows(shown), LIGHT).data for text in trace.text or ()]
+    assert sum(", not trained<br>" in text for text in words) == (~shown["kept"]).sum() > 0
 
 
 @pytest.mark.parametrize("by", ["visit", "step"])

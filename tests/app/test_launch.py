@@ -13,6 +13,7 @@ from core import config as core_config
 from core.advantage import recipes
 from core.config import RunConfig, load, parse, read_run
 from core.runs import RunError, presets
+from core.runs.folders import REPO
 from tests.app.conftest import texts
 from tests.synthetic import make_run
 
@@ -42,6 +43,22 @@ def leaves(model: type, prefix: str = "") -> set[str]:
         else:
             found.add(prefix + name)
     return found
+
+
+def test_the_command_names_the_folder_of_the_pages(no_runs, open_page, monkeypatch):
+    assert command(open_page("launch"))[-2:] == ["--runs", str(no_runs)]
+    monkeypatch.setattr("app.data.runs_root", lambda explicit=None: REPO / "runs")
+    assert "--runs" not in command(open_page("launch"))
+
+
+def test_the_task_stands_with_model_and_methods(no_runs, open_page):
+    at = open_page("launch", preset="grpo")
+    for kind, key in ((at.main.selectbox, "draft:task.name"), (at.main.number_input, "draft:task.pool_size")):
+        assert widget(kind, key)
+    hidden = [one.key for expander in at.expander for one in [*expander.selectbox, *expander.number_input]]
+    assert "draft:engine" in hidden and not {"draft:task.name", "draft:task.pool_size"} & set(hidden)
+    widget(at.number_input, "draft:task.pool_size").set_value(64).run()
+    assert launched(at).run.task.pool_size == 64
 
 
 def test_every_setting_of_a_run_can_be_reached():

@@ -35,7 +35,7 @@ def test_every_state_shows_all_figures(states, open_page, state):
     at = open_page("polarity", run=state, dark=state == "sealed")
     assert not at.exception and not at.error
     assert len(at.get("plotly_chart")) == FIGURES
-    assert len(at.get("html")) == 3
+    assert len(at.get("html")) == 3 + 1  # its tables, and the style of every page
 
 
 @pytest.mark.parametrize(("state", "words"), [("queued", "queued and has no step yet"), ("empty", "has no step yet")])

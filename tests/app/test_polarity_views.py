@@ -248,7 +248,7 @@ def test_the_eight_cells_lead_to_their_strongest_token():
     assert html.count("<tr data-testid=") == 8
 
 
-def test_group_table_shows_hostile_prompts_inert_and_marks_dropped():
+def test_group_table_shows_hostile_prompts_inert_and_marks_what_is_not_trained():
     groups = pd.DataFrame(
         {
             "group": [0, 1], "prompt": ["<img src=x onerror=alert(1)>", "1+1=?"], "n": [4, 4], "correct": [4, 1],
@@ -258,7 +258,7 @@ def test_group_table_shows_hostile_prompts_inert_and_marks_dropped():
     )  # fmt: skip
     html = group_table(groups, LIGHT, {"run": "r", "step": 4})
     assert "<img" not in html and "&lt;img" in html
-    assert "0 wrong, 4 right, dropped" in html and "3 wrong, 1 right" in html
+    assert "0 wrong, 4 right, not trained" in html and "3 wrong, 1 right" in html
     assert values(html, "group-1") == [0.2, 0.3]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import yaml
 
 from app import actions, data
 from core.runs import RunError
+from core.runs.folders import REPO
 from tests.app.conftest import STATES, break_status, texts
 from tests.synthetic import make_run
 
@@ -147,7 +149,45 @@ def test_runs_of_an_experiment_stand_together_with_links_to_all_their_curves(no_
     assert "**Two methods** · 2\u00a0runs" in texts(at)
     links = [json.loads(json.dumps(str(link.proto))) for link in at.get("page_link")]
     assert any("experiment=exp-1" in link for link in links)
-    assert any("exp-grpo" in link and "exp-psr" in link and "compare" in link for link in links)
+    assert any("experiment=exp-1" in link and "compare" in link for link in links)
+    one = [str(link.proto) for link in open_page("runs", find="exp-psr").get("page_link")]
+    assert any("experiment=exp-1" in link and "compare" in link for link in one)
+
+
+def test_an_experiment_of_nine_comes_whole_into_compare(no_runs, open_page):
+    for i in range(9):
+        make_run(no_runs, f"exp-{i}", method=("grpo", "psr", "nsr")[i % 3], seed=i // 3, experiment="exp", **TINY)
+    make_run(no_runs, "lone", experiment="lone-1", **TINY)
+    links = [str(link.proto) for link in open_page("runs").get("page_link")]
+    to_compare = [link.split('query_string: "')[1].split('"')[0] for link in links if 'page: "compare"' in link]
+    assert sorted(to_compare) == ["experiment=exp", "run=lone"]
+    at = open_page("compare", experiment="exp")
+    assert not at.exception and not at.warning
+    assert len(at.multiselect(key="url:experiment").value) == 1 and "3\u00a0seeds each" in texts(at)
+
+
+def test_shown_commands_find_the_folder_of_the_pages(no_runs, open_page, monkeypatch):
+    make_run(no_runs, "mine", **TINY)
+    shown = [code.value for code in open_page("runs").code]
+    assert shown == [f"python -m core show mine --runs {no_runs}"]
+
+
+def test_the_folder_comes_from_the_argument_then_the_environment(no_runs, tmp_path, monkeypatch):
+    assert data.root() == no_runs
+    given = tmp_path / "given here"
+    for words in (["--runs", str(given)], [f"--runs={given}", "--other", "3"]):
+        monkeypatch.setattr(sys, "argv", ["app/main.py", *words])
+        assert data.root() == given
+    monkeypatch.setattr(sys, "argv", ["app/main.py"])
+    monkeypatch.delenv("ADVANTAGE_LAB_RUNS")
+    assert data.root() == REPO / "runs"
+
+
+def test_an_argument_without_a_folder_is_one_sentence(no_runs, open_page, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["app/main.py", "--runs"])
+    at = open_page("runs")
+    assert not at.exception
+    assert "names no folder" in at.error[0].value
 
 
 def test_the_filter_lives_in_the_address(states, open_page):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -35,12 +36,16 @@ def test_no_runs(no_runs, open_page):
 
 
 @pytest.mark.parametrize("state", ["finished", "sealed", "running", "stopped", "failed", "garbage"])
-def test_every_state_shows_its_last_step(states, open_page, state):
+def test_every_state_opens_on_its_newest_mixed_group(states, open_page, state):
     at = open_page("tokens", run=state)
     assert not at.exception and not at.error
-    steps = open_runs([states / state]).df("SELECT max(step) AS last FROM tokens WHERE split = 'train'")["last"][0]
-    assert at.query_params["step"] == str(steps)
-    assert drawn(at)["key"] == f"{state}/train/{steps}/0"
+    groups = open_runs([states / state]).df(
+        'SELECT step, "group", abs(correct / n - 0.5) AS off FROM groups '
+        "WHERE split = 'train' AND correct BETWEEN 1 AND n - 1"
+        ' ORDER BY step DESC, off, "group"'
+    )
+    assert at.query_params["step"] == str(groups["step"][0])
+    assert drawn(at)["key"] == f"{state}/train/{groups['step'][0]}/{groups['group'][0]}"
 
 
 @pytest.mark.parametrize(("state", "words"), [("queued", "queued and has no step yet"), ("empty", "has no step yet")])
@@ -146,8 +151,26 @@ def test_groups_that_dynamic_sampling_dropped_say_so(tmp_path: Path, monkeypatch
     lab = open_runs([tmp_path / "dapo"])
     dropped = lab.rows("SELECT step, \"group\" FROM groups WHERE split = 'train' AND NOT kept ORDER BY ALL")[0]
     at = open_page("tokens", run="dapo", step=dropped["step"], group=dropped["group"])
-    assert "Dropped by dynamic sampling" in texts(at) and not at.exception
+    said = "Nothing of this group was trained on (dropped: all rewards of its group are equal)."
+    assert said in texts(at) and not at.exception
     assert not any(row["kept"] for row in drawn(at)["rows"])
+    assert any("· not trained" in option for option in at.selectbox(key="url:group").options)
+
+
+@pytest.mark.parametrize(("method", "side", "kept"), [("psr", "wrong", "correct"), ("nsr", "correct", "wrong")])
+def test_groups_of_which_a_selection_keeps_nothing_say_so_in_its_words(
+    tmp_path: Path, monkeypatch, open_page, method, side, kept
+):
+    path = make_run(tmp_path, "one-sided", method=method, steps=6, prompts=4, group_size=3)
+    (shutil.copytree(path, tmp_path / "bare") / "config.yaml").write_text("steps: [", encoding="utf-8")
+    monkeypatch.setenv("ADVANTAGE_LAB_RUNS", str(tmp_path))
+    empty = "SELECT step, \"group\" FROM groups WHERE split = 'train' AND NOT kept ORDER BY ALL"
+    place = open_runs([path]).rows(empty)[0]
+    reason = f"Nothing of this group was trained on (dropped: a {side} response, only {kept} ones are trained on)."
+    at = open_page("tokens", run="one-sided", **place)
+    assert reason in texts(at) and "dynamic sampling" not in texts(at) and not at.exception
+    bare = texts(open_page("tokens", run="bare", **place))
+    assert "Nothing of this group was trained on. " in bare and "trained on (" not in bare
 
 
 def test_what_was_not_recorded_is_said(tmp_path: Path, monkeypatch, open_page):

@@ -162,6 +162,39 @@ def test_a_suppressed_right_answer_is_flagged():
     assert "correct but suppressed" in view.rollout_title(ordered.iloc[0], True)
 
 
+def test_luck_self_checks_and_right_steps_are_said_where_the_task_knows_them():
+    ordered = view.row_order(rollouts(), frame(), "reward")
+
+    def title(traits: object) -> str:
+        return view.rollout_title(pd.Series({**ordered.iloc[0], "traits": traits}), True)
+
+    plain = "rollout 0: correct, reward 1, 3\u00a0tokens"
+    lucky = {"lucky": 1.0, "steps": 3.0, "steps_right": 2.0, "self_check": 1.0}
+    assert title(lucky) == (
+        "rollout 0: correct, right by luck, reward 1, 3\u00a0tokens, 2 of 3\u00a0steps right, with a self-check"
+    )
+    assert (
+        title({"lucky": 0.0, "steps": 1.0, "steps_right": 0.0, "self_check": 0.0}) == plain + ", 0 of 1\u00a0step right"
+    )
+    for none in (
+        None,
+        np.nan,
+        {},
+        {"steps": 0.0, "steps_right": 0.0},
+        {"steps": np.nan, "lucky": None},
+        {"steps": 2.0},
+    ):
+        assert title(none) == plain, none
+
+
+def test_an_untrained_group_opens_with_the_reason_and_says_it_once():
+    got = frame(kept=[False] * 5)
+    sentence, _ = view.verdict(got, rollouts(kept=[False, False]), True)
+    reason = "dropped: a wrong response, only correct ones are trained on"
+    assert view.untrained(sentence, reason) == f"Nothing of this group was trained on ({reason}). 1 right, 1 wrong."
+    assert view.untrained(sentence, None) == "Nothing of this group was trained on. 1 right, 1 wrong."
+
+
 def test_a_large_group_brings_all_numbers_of_the_selected_rollout_only():
     n = 6_100
     big = pd.concat([tokens().iloc[[0]]] * (2 * n), ignore_index=True)

@@ -90,6 +90,15 @@ def test_each_illness_is_named_with_the_page_that_shows_it(changes, name, tone, 
     assert found[0].params["run"] == "r"
 
 
+def test_only_a_run_of_one_update_a_step_is_told_that_every_ratio_is_1():
+    def said(**columns) -> str:
+        return illnesses(curves(policy_loss=[1e-9] * N, **columns), "r")[0].sentence
+
+    assert "with one update a step every ratio is 1" in said(updates=[1] * (N - 1) + [0])
+    for other in ({"updates": [1] * (N - 1) + [2]}, {}):
+        assert "one update a step" not in said(**other) and "first update finds every ratio at 1" in said(**other)
+
+
 def test_uniform_groups_say_which_way():
     easy = illnesses(curves(no_signal_share=[0.97] * N, all_correct_share=[0.97] * N), "r")
     assert "too easy" in easy[0].sentence

@@ -25,6 +25,7 @@ from core.config import RunConfig, dump, parse_run
 from core.store import SplitRecord, StepRecord, open_runs, seal, sweep, write_schema, write_step
 from core.store.queries import polarity as polarity_queries
 from core.store.queries import tokens as token_queries
+from tests.synthetic import World
 
 GROUPS, SIZE, LENGTH = 16, 8, 200
 PER_STEP = GROUPS * SIZE * LENGTH
@@ -85,7 +86,7 @@ def record(run: RunConfig, step: int) -> StepRecord:
         ratio=np.ones(shape, np.float32), clipped=np.zeros(shape, bool), trace=trace,
         loss_weight=loss_weights(trace.kept, length, LENGTH, method.loss.aggregation, np.zeros(n, int)),
     )  # fmt: skip
-    return StepRecord(step, [split], metrics={"reward": float(correct.mean()), "tokens": n * LENGTH})
+    return StepRecord(step, [split], metrics=World(run).metrics(split, step, shortfall=0))
 
 
 def measure(
@@ -112,15 +113,24 @@ def once_ms(do: Callable[[], object]) -> float:
     return 1e3 * (time.perf_counter() - started)
 
 
+def steps_of(tokens: int) -> int:
+    return max(tokens // PER_STEP, 2)
+
+
+def make(path: Path, steps: int) -> list[float]:
+    """Make a finished run, not sealed; gives the milliseconds that each step took to write."""
+    run = config(steps)
+    path.mkdir(parents=True)
+    (path / "config.yaml").write_text(dump(run), encoding="utf-8")
+    (path / "status.json").write_text(f'{{"state": "finished", "step": {steps}, "total": {steps}}}', encoding="utf-8")
+    write_schema(path, run)
+    return [1e3 * write_step(path, record(run, step)) for step in range(steps)]
+
+
 def bench(folder: Path, tokens: int) -> list[Line]:
     """Make the run in `folder` and ask every question."""
-    steps = max(tokens // PER_STEP, 2)
-    path, run = folder / "bench", config(steps)
-    path.mkdir()
-    (path / "config.yaml").write_text(dump(run), encoding="utf-8")
-    (path / "status.json").write_text('{"state": "finished"}', encoding="utf-8")
-    write_schema(path, run)
-    written = [1e3 * write_step(path, record(run, step)) for step in range(steps)]
+    path, steps = folder / "bench", steps_of(tokens)
+    written = make(path, steps)
     lines = [Line(f"write a step of {PER_STEP:,} tokens, on the disk", statistics.median(written))]
     lines += _live(path, steps)
     lines.append(Line(f"seal {steps * PER_STEP:,} tokens", once_ms(lambda: seal(path))))

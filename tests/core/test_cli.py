@@ -86,6 +86,7 @@ def test_run_follows_until_the_end(core: Shell, root: Path, fake: Fake) -> None:
     assert "1/2 GRPO" in core.out
     assert "2/2 PSR" in core.out
     assert "reward" in core.out
+    assert f"Look inside: python -m streamlit run app/main.py -- --runs {root}" in core.out
     for run in runs:
         assert run.id in core.out
 

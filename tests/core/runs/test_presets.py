@@ -14,7 +14,7 @@ from core.runs.preset import find_config
 
 IDS = {
     "quickstart", "smoke", "grpo", "a3po", "adora_amplify", "adora_attenuate", "dapo", "dr_grpo", "w_reinforce",
-    "adora_on_dapo",
+    "adora_on_dapo", "small_pool",
 }  # fmt: skip
 
 
@@ -42,6 +42,15 @@ def test_presets_are_what_their_papers_ask_for() -> None:
     assert by_id["dapo"].run.updates.minibatches >= 2
     assert by_id["adora_on_dapo"].expand(None)[0].build_method().dynamic_sampling
     assert by_id["w_reinforce"].methods[0].set == {"lambda": 0.1}
+
+
+def test_the_small_pool_differs_from_grpo_in_its_pool_alone() -> None:
+    small, grpo = (
+        next(preset.config.run for preset in presets() if preset.id == name) for name in ("small_pool", "grpo")
+    )
+    assert small.task.pool_size == 32
+    whole = small.task.model_copy(update={"pool_size": 128})
+    assert small.model_copy(update={"task": whole, "name": grpo.name}) == grpo
 
 
 def test_quick_start_fits_its_promise(root: Path) -> None:
