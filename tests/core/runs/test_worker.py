@@ -19,31 +19,32 @@ TINY = {
     "evaluate": {"every": 3, "prompts": 2, "rollouts": 2, "k": 2, "probes": 1},
     "threads": 1,
 }
+LONG = 40  # steps, so that a fast machine is still training when it is asked to stop
 
 
 def test_a_real_run_stopped_resumed_finished_and_sealed(root: Path) -> None:
-    (path,) = start(root, experiment(**TINY))
+    (path,) = start(root, experiment(**{**TINY, "steps": LONG}))
     wait_for(path, lambda info: info.step >= 1, seconds=180)
     stop(path)
     stopped = wait_for(path, "stopped")
-    assert 1 <= stopped.step <= 6
+    assert 1 <= stopped.step < LONG
     assert stopped.reward is not None
     assert stopped.pass_at_1 is not None
     resume(path)
     info = wait_for(path, lambda info: info.state == "finished" and info.sealed, seconds=180)
-    assert (info.step, info.error) == (6, "")
+    assert (info.step, info.error) == (LONG, "")
     assert (path / "adapter" / "adapter_model.safetensors").exists()
     assert (path / "rollouts.duckdb").exists()
     report = check(path)
-    assert (report.problems, report.steps) == ([], 7)
+    assert (report.problems, report.steps) == ([], LONG + 1)
     with open_runs([path]) as lab:
         last = lab.rows("SELECT pass_at_1 FROM evals ORDER BY step DESC LIMIT 1")[0]["pass_at_1"]
     assert info.pass_at_1 == last
-    resume(path, extend_to=8)
-    info = wait_for(path, lambda info: info.state == "finished" and info.total == 8 and info.sealed, seconds=180)
+    resume(path, extend_to=LONG + 2)
+    info = wait_for(path, lambda info: info.state == "finished" and info.total == LONG + 2 and info.sealed, seconds=180)
     wait_for(path, lambda _: not read_status(path).is_alive())
     report = check(path)
-    assert (report.problems, report.steps) == ([], 9)
+    assert (report.problems, report.steps) == ([], LONG + 3)
     assert "\r" not in (path / "log.txt").read_text()
 
 
