@@ -70,7 +70,14 @@ def page() -> None:
             "live", "Watch it on the Live page", run=info.id,
         )  # fmt: skip
         return
-    step = int(widgets.step_picker(sorted(visits["step"].unique().tolist()), total=info.total))
+    defined = visits.loc[visits["length_advantage"].notna(), "step"]
+    step = int(
+        widgets.step_picker(
+            sorted(visits["step"].unique().tolist()),
+            total=info.total,
+            default=int(defined.max()) if len(defined) else None,
+        )
+    )
     now = visits[visits["step"] == step]
     group = _chosen_group(now)
     _verdict(info, rule, visits, now)

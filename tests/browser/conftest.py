@@ -57,7 +57,8 @@ def serve(runs: Path, locks: Path) -> Iterator[Served]:
     finally:
         process.terminate()
         for other in psutil.process_iter(["cmdline"]):
-            if any(str(runs) in word for word in other.info["cmdline"] or ()):
+            words = other.info["cmdline"] or ()
+            if "core.runs.worker" in words and any(str(runs) in word for word in words):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     other.kill()
         process.wait(20)
