@@ -112,6 +112,15 @@ class UpdateSettings(Settings):
     epochs: Positive = 1
 
 
+class TisSettings(Settings):
+    """Truncated importance sampling, where the engine that sampled and the trainer give other log-probs."""
+
+    cap: Annotated[float, Field(ge=1, le=1e6)] | None = 2.0
+    """A token's policy term is multiplied by exp(trainer - sampler), but at most by this; None: no correction."""
+    gap: Annotated[float, Field(gt=0, le=100)] = 0.1
+    """Nats between the two log-probs beyond which a token counts as far apart, in the metrics alone."""
+
+
 class DynamicSamplingSettings(Settings):
     enabled: bool | None = None
     """None keeps the recipe's choice (on for DAPO and what builds on it)."""
@@ -147,7 +156,18 @@ class CheckpointSettings(Settings):
     """Steps between checkpoints; None: every step for the embedded model, every 10 elsewhere."""
     keep: Positive = 2
     exact: bool = True
-    """Refuse to resume on another machine, thread count or torch, where rounding differs; false goes on there."""
+    """Refuse to resume on another machine, thread count, torch or engine, where rounding differs; false goes on."""
+
+
+class VllmSettings(Settings):
+    """What the vLLM engine may take of the machine, where it samples."""
+
+    gpu_share: Annotated[float, Field(gt=0, lt=1)] = 0.4
+    """Of the GPU's memory, for vLLM's weights and cache; the trainer needs the rest."""
+    kv_cache_gb: Annotated[float, Field(gt=0, le=4096)] = 2.0
+    """Of the key-value cache in the machine's memory, on a CPU."""
+    eager: bool | None = None
+    """Without compilation and CUDA graphs: starts faster, samples slower. None: so on a CPU alone."""
 
 
 class RunConfig(Settings):
@@ -174,16 +194,27 @@ class RunConfig(Settings):
     lora: LoraSettings = LoraSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
     updates: UpdateSettings = UpdateSettings()
+    tis: TisSettings = TisSettings()
     dynamic_sampling: DynamicSamplingSettings = DynamicSamplingSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
     record: RecordSettings = RecordSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
-    engine: Literal["auto", "transformers"] = "auto"
+    engine: Literal["auto", "transformers", "vllm"] = "auto"
+    """What samples; auto: vllm on a GPU where it is installed, but not for the embedded model, else transformers."""
+    vllm: VllmSettings = VllmSettings()
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["float32", "bfloat16"] = "float32"
+    gradient_checkpointing: bool = False
+    """Keep each layer's input alone and compute the rest again in the backward pass: less memory, a third slower, and
+    several times where it takes the place of the packed pass (float32 models of the Llama family)."""
+    batch_tokens: Annotated[int, Field(ge=64, le=10**7)] | None = None
+    """Padded tokens of a training micro-batch at most; None: 16384, fewer where the vocabulary is large. Fewer need
+    less memory; the gradient is the same but for rounding."""
+    processes: Annotated[int, Field(ge=1, le=64)] = 1
+    """Processes that train the run together, each with whole groups of a step: one a GPU, or several on a CPU."""
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """CPU threads; None: one for the embedded model (a second gains little, and one gives the same numbers on machines
-    with any number of cores), else as many as there are cores."""
+    """CPU threads of each process; None: one for the embedded model (a second gains little, and one gives the same
+    numbers on machines with any number of cores), else all cores, shared out among the processes."""
 
     @field_validator("method", mode="before")
     @classmethod
@@ -196,6 +227,11 @@ class RunConfig(Settings):
             raise ValueError(
                 f"prompts_per_step is {self.prompts_per_step}, but task.pool_size is {self.task.pool_size}: "
                 "a step cannot hold more prompts than the pool"
+            )
+        if self.processes > self.prompts_per_step:
+            raise ValueError(
+                f"processes is {self.processes}, but prompts_per_step is {self.prompts_per_step}: each process needs a "
+                "prompt of its own, lower it"
             )
         if self.prompts_per_step % self.updates.minibatches:
             raise ValueError(

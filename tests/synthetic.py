@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from core.advantage import Batch, compute, loss_weights
+from core.advantage import Batch, compute, gap_metrics, loss_weights, tis_weights
 from core.config import RunConfig, dump, parse_run
 from core.runs.status import Status, write_status
 from core.store import SplitRecord, StepRecord, seal, write_schema, write_step
@@ -37,11 +37,14 @@ def make_run(
     sealed: bool = False,
     state: str = "finished",
     error: str = "",
+    gap: float = 0.0,
     **config: Any,
 ) -> Path:
     """Make a run folder with `steps` recorded steps; other run settings by name, such as `experiment="x"`.
 
-    A finished run has its final evaluation too; a queued or loading one has no step. Returns the folder.
+    With a `gap` (nats, at the first step; it doubles over the run) the trainer's log-probs are not the sampler's, as
+    with another engine. A finished run has its final evaluation too; a queued or loading one has no step. Returns the
+    folder.
     """
     path = Path(root) / name
     path.mkdir(parents=True)
@@ -60,7 +63,7 @@ def make_run(
     (path / "config.yaml").write_text(dump(run), encoding="utf-8")
     write_schema(path, run)
     last: dict[str, Any] = {}
-    for record in records(run, recorded, final=state == "finished"):
+    for record in records(run, recorded, final=state == "finished", gap=gap):
         write_step(path, record)
         last |= {k: v for k, v in ((record.metrics or {}) | (record.eval or {})).items() if isinstance(v, float)}
     words = "".join(f"step {i}\n" for i in range(recorded)) + (f"{error}\n" if error else "")
@@ -89,9 +92,9 @@ def make_run(
     return path
 
 
-def records(run: RunConfig, steps: int, final: bool = True) -> list[StepRecord]:
+def records(run: RunConfig, steps: int, final: bool = True, gap: float = 0.0) -> list[StepRecord]:
     """The records of a run's first `steps` steps, and with `final` that of the last policy's evaluation."""
-    world = World(run)
+    world = World(run, gap)
     made = [world.step(step) for step in range(steps)]
     if final and steps and run.evaluate.every:
         splits = [*world.probe(steps), world.exam(steps)]
@@ -117,8 +120,8 @@ class Drawn:
 class World:
     """A pretended policy that gets better."""
 
-    def __init__(self, run: RunConfig) -> None:
-        self.run, self.method = run, run.build_method()
+    def __init__(self, run: RunConfig, gap: float = 0.0) -> None:
+        self.run, self.method, self.gap = run, run.build_method(), gap
         random = np.random.default_rng([run.seed, 7])
         self.pool = [_prompt(random) for _ in range(run.task.pool_size)]
         held_out = np.random.default_rng(7)  # the same exam for every seed
@@ -245,7 +248,8 @@ class World:
         truncated = np.concatenate([d.truncated for d in drawn])
         group = np.repeat(np.arange(len(prompts)), size)
         mask = np.arange(width) < length[:, None]
-        trainer = np.where(mask, np.minimum(logprob + random.normal(0, 1e-4, logprob.shape), -1e-6), 0)
+        apart = self.gap * (1 + self.progress(step)) * random.normal(0, 1, logprob.shape)
+        trainer = np.where(mask, np.minimum(logprob + apart, -1e-6), 0)
         trainer = trainer.astype(np.float32)
         batch = Batch(
             group=group, reward=correct.astype(np.float32), correct=correct, length=length, truncated=truncated,
@@ -273,6 +277,8 @@ class World:
         )  # fmt: skip
         if name == "train":
             record.minibatch = group * run.updates.minibatches // len(prompts)
+            if self.gap and run.tis.cap is not None:
+                record.tis = tis_weights(logprob, trainer, run.tis.cap).astype(np.float32)
             record.ratio = np.where(mask, np.exp(0.05 * push), 0).astype(np.float32)
             record.clipped = mask & (np.abs(record.ratio - 1) > 0.2)
             record.loss_weight = loss_weights(
@@ -311,11 +317,18 @@ class World:
             "clip_low_share": 0.0, "clip_high_share": float(np.mean(split.clipped[mask])),
             "ratio_mean": _mean(split.ratio[mask]), "ratio_max": float(split.ratio[mask].max()),
             "grad_norm": 0.3 + 0.2 * (1 - self.progress(step)), "update_norm": 0.05, "lr": self.run.optimizer.lr,
-            "updates": self.run.updates.minibatches, "skipped": 0, "entropy_source": "sampler",
+            "updates": self.run.updates.minibatches, "skipped": 0,
+            "entropy_source": "trainer" if self.gap else "sampler", **self.apart(split, mask),
             "tokens_per_second": float(length.sum()) / 0.3, "time_sample": 0.12, "time_verify": 0.003,
             "time_advantage": 0.004, "time_update": 0.09, "time_after": 0.04, "time_write": 0.02, "time_step": 0.3,
             "traits": {"self_check": float(checks.mean())}, "traits_correct": {"self_check": _mean(checks[correct])},
         }  # fmt: skip
+
+    def apart(self, split: SplitRecord, mask: np.ndarray) -> dict[str, float | None]:
+        if not self.gap:
+            return {}
+        tis = self.run.tis
+        return gap_metrics(split.sampler_logprob[mask], split.trainer_logprob[mask], tis.gap, tis.cap)
 
 
 def _prompt(random: np.random.Generator) -> Prompt:

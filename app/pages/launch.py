@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import actions, data, forms, method_forms, urls, widgets
+from app import actions, data, forms, memory_plan, method_forms, urls, widgets
 from app.draft import Draft, read_draft
 from app.inert import inert_markdown, visible
 from app.views.settings import ADVANCED, ESSENTIAL, TASK, Setting
@@ -14,6 +14,7 @@ from app.words import count, duration, number
 from core.config import ConfigError, ExperimentConfig, dump
 from core.runs import RunError, command_for
 from core.runs.create import bytes_needed, check_machine, check_space
+from core.runs.locks import visible_gpus
 from core.tasks import task_names
 
 
@@ -129,23 +130,26 @@ def _summary(draft: Draft) -> None:
     """The verdict on the draft, and the button."""
     experiment, problem = _checked(draft)
     with st.container(border=True):
-        if experiment is None:
+        if experiment is None or problem:
             st.subheader("Not ready to start", anchor=False)
             st.error(inert_markdown(problem), icon=":material/error:")
         else:
             _promise(experiment)
             for hint in _hints(experiment):
                 st.warning(hint, icon=":material/lightbulb:")
+            _offer_gpus(draft, experiment)
         st.button(
             "Start", type="primary", icon=":material/play_arrow:", width="stretch", key="start",
-            disabled=experiment is None, on_click=actions.start, args=(experiment,),
+            disabled=bool(problem), on_click=actions.start, args=(experiment,),
         )  # fmt: skip
         if draft.changes:
             st.button(
                 f"Undo {count(len(draft.changes), 'change')}", key="undo", type="tertiary", icon=":material/undo:",
                 on_click=urls.set_params, kwargs={"set": None},
             )  # fmt: skip
-    if experiment is None:
+    if experiment:
+        memory_plan.show(experiment.run)
+    if experiment is None or problem:
         return
     st.markdown("**The same from a terminal**")
     st.code(visible(command_for(experiment, data.root())), language="bash", wrap_lines=True)
@@ -159,13 +163,14 @@ def _summary(draft: Draft) -> None:
 
 
 def _checked(draft: Draft) -> tuple[ExperimentConfig | None, str]:
-    """The experiment, or what is wrong with it in one sentence."""
+    """The experiment if there is one, and what is wrong with it, or with starting it here, in one sentence."""
+    experiment = None
     try:
         experiment = draft.experiment()
         check_machine(experiment.run)
         check_space(data.root(), experiment.expand(None))
     except (ConfigError, RunError) as error:
-        return None, str(error)
+        return experiment, str(error)
     return experiment, ""
 
 
@@ -186,9 +191,23 @@ def _promise(experiment: ExperimentConfig) -> None:
         f"{rollouts * run.steps:,} rollouts".replace(",", "\u202f") + (" a run" if several else ""),
         f"evaluated every {count(run.evaluate.every, 'step')} on {run.evaluate.prompts} held-out prompts"
         if run.evaluate.every else "never evaluated on held-out prompts",
+        *([f"trained by {run.processes} processes together"] if run.processes > 1 else []),
         f"at most {number(sum(map(bytes_needed, runs)) / 2**20)} MB on disk",
     ]  # fmt: skip
     st.markdown("\n".join(f"- {line}" for line in lines))
+
+
+def _offer_gpus(draft: Draft, experiment: ExperimentConfig) -> None:
+    """Where there are several GPUs and the run takes one: a process on each."""
+    run = experiment.run
+    processes = min(len(visible_gpus()), run.prompts_per_step)
+    if run.device == "cpu" or run.processes > 1 or processes < 2:
+        return
+    st.button(
+        f"Train on {processes} GPUs", key="gpus", type="tertiary", icon=":material/memory:",
+        on_click=draft.write, args=("processes", processes),
+        help=f"Each of {processes} processes samples and trains on its part of a step's prompts, on a GPU of its own.",
+    )  # fmt: skip
 
 
 def _hints(experiment: ExperimentConfig) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from app import actions, data, urls, widgets
 from app.guard import guarded
@@ -13,12 +14,12 @@ from app.palette import run_styles
 from app.theme import theme
 from app.views import live as views
 from app.views import samples
-from app.views.curves import CURVES, MORE, Panel
+from app.views.curves import CURVES, GAP, MORE, Panel
 from app.views.verdict import Finding, illnesses, verdict
 from app.words import number
 from core.config import ConfigError, read_run
 from core.runs import RunInfo, log_tail
-from core.store.queries.live import Follower, newest_rollouts, sampler_gap
+from core.store.queries.live import Follower, newest_rollouts
 
 EVERY_S = 2.0
 SMOOTHING = {"1": "off", "5": "5 steps", "15": "15 steps"}
@@ -27,6 +28,17 @@ TONES = {
     "good": ":green[:material/trending_up:]", "warning": ":orange[:material/warning:]",
     "bad": ":red[:material/error:]", "neutral": ":gray[:material/info:]",
 }  # fmt: skip
+
+
+WHAT_TO_DO = """**What to do**
+
+- **The gap grows**: give the engine the trainer's precision, and see that it has the newest adapter. If that is so,
+  lower optimizer.lr: a policy that is pushed hard grows more sensitive to rounding.
+- **The mean ratio leaves 1**: the engine did not draw from what it reports. Look for a temperature, top-k or top-p of
+  its own. A very large gap does it too.
+- **Many tokens reach the cap**: for them the correction is too small. Close the gap first; a higher tis.cap makes the
+  gradient noisier.
+"""
 
 
 def page() -> None:
@@ -86,6 +98,7 @@ def _body(ids: list[str], busy: bool, smooth: int, more: bool) -> None:
         if len(series) > 1:
             st.html(views.legend_html(series))
         _curves(series, smooth, [*CURVES, *(MORE if more else ())])
+        _sampler_against_trainer(series, smooth)
     _details(infos, series)
 
 
@@ -98,7 +111,7 @@ def _one(info: RunInfo, run: views.Series) -> None:
         st.error(f"**Failed:** {inert_markdown(info.error)}", icon=":material/error:")
     if info.look_for:
         st.caption(f"**What to look for.** {inert_markdown(info.look_for)}")
-    found = illnesses(run.curves, info.id, _max_new_tokens(info), _gap(info, run))
+    found = illnesses(run.curves, info.id, _max_new_tokens(info))
     for illness in found:
         if illness.tone != "neutral":
             with st.container(border=True):
@@ -197,7 +210,8 @@ def _numbers_now(run: views.Series) -> None:
                 )  # fmt: skip
 
 
-def _curves(series: list[views.Series], smooth: int, panels: list[Panel]) -> None:
+def _curves(series: list[views.Series], smooth: int, panels: list[Panel]) -> list[DeltaGenerator]:
+    """The panels in two columns, which are returned for what else belongs there."""
     columns = st.columns(2, gap="medium")
     for i, panel in enumerate(panels):
         fig = panel.figure(series, theme(), smooth)
@@ -208,6 +222,30 @@ def _curves(series: list[views.Series], smooth: int, panels: list[Panel]) -> Non
             else:
                 st.markdown(f"**{panel.title}**")
                 st.caption(panel.absent)
+    return columns
+
+
+def _sampler_against_trainer(series: list[views.Series], smooth: int) -> None:
+    """The gap between them where one was recorded, else why there is none."""
+    trained = [run for run in series if len(run.curves.metrics)]
+    if not trained:
+        return
+    if any(views.recorded(run, "gap_mean") for run in trained):
+        st.markdown("**Sampler against trainer**")
+        st.caption(
+            "The engine that samples holds the same weights as the trainer, but computes them with other kernels or in "
+            "another precision, so it draws from a slightly different policy. Training corrects for it token by token "
+            "(unless tis.cap is empty); the smaller the gap, the less there is to correct."
+        )
+        _, beside = _curves(trained, smooth, list(GAP))
+        beside.markdown(WHAT_TO_DO)
+    elif all(views.one_model(run) for run in trained):
+        st.caption(
+            "**Sampler against trainer**: the sampler and the trainer are the same model here, so their log-probs are "
+            "the same numbers and there is nothing to correct."
+        )
+    else:
+        st.caption("**Sampler against trainer**: the gap between them was not recorded.")
 
 
 def _details(infos: list[RunInfo], series: list[views.Series]) -> None:
@@ -254,11 +292,6 @@ def _limit(path: str) -> int | None:
 
 def _max_new_tokens(info: RunInfo) -> int | None:
     return _limit(str(info.path))
-
-
-def _gap(info: RunInfo, run: views.Series) -> float | None:
-    step = run.curves.last_step
-    return None if step is None else sampler_gap(data.lab(info), info.id, step)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)

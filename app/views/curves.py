@@ -14,7 +14,8 @@ from app.views.live import Line, Series, by_polarity, curves, mass_lines, one_ea
 @dataclass(frozen=True)
 class Panel:
     """One figure: its words, and the column it draws for several runs. `alone` gives the lines of a single run, which
-    can show more of it at once, then under `alone_title` and `alone_y` where they are given."""
+    can show more of it at once, then under `alone_title` and `alone_y` where they are given. `level` is the value that
+    the curve should keep, drawn as a line; `log` gives the axis a logarithmic scale."""
 
     key: str
     title: str
@@ -27,6 +28,8 @@ class Panel:
     alone_title: str = ""
     alone_y: str = ""
     absent: str = "This run has not recorded it."
+    level: float | None = None
+    log: bool = False
 
     def lines(self, series: Sequence[Series], theme: Theme) -> list[Line]:
         """The lines for these runs."""
@@ -46,6 +49,8 @@ class Panel:
             y=self.alone_y if alone and self.alone_y else self.y,
             smooth=smooth,
             share=self.share and not (alone and self.alone_y),
+            level=self.level,
+            log=self.log,
         )
 
 
@@ -67,6 +72,20 @@ def _clips(run: Series, theme: Theme) -> list[Line]:
     return [
         Line(run, "clip_low_share", "at the lower bound", theme.suppressed),
         Line(run, "clip_high_share", "at the upper bound", theme.reinforced),
+    ]
+
+
+def _gaps(run: Series, theme: Theme) -> list[Line]:
+    return [
+        Line(run, "gap_max", "largest", theme.muted, "dot"),
+        Line(run, "gap_mean", "mean", theme.reinforced),
+    ]
+
+
+def _far(run: Series, theme: Theme) -> list[Line]:
+    return [
+        Line(run, "gap_share", "far apart", theme.reinforced),
+        Line(run, "tis_capped_share", "cut at the cap", theme.suppressed, "dash"),
     ]
 
 
@@ -165,3 +184,29 @@ MORE = (
     ),
 )  # fmt: skip
 """Behind the switch "More curves"."""
+
+GAP = (
+    Panel(
+        "ratio", "Mean ratio of trainer to sampler", "mean ratio",
+        "Each token's probability in the trainer over that in the engine that sampled it, averaged over the step. "
+        "Around **1** all is well, however large the gap: over draws of the engine's own distribution the mean is 1. "
+        "Away from 1 by more than chance, the tokens were not drawn as the engine says (it has a temperature, top-k or "
+        "top-p of its own), or the gap is so large that a few rare tokens carry the mean.",
+        "tis_mean_ratio", level=1.0,
+    ),
+    Panel(
+        "gap", "Gap of their log-probs", "|trainer − sampler| (nats)",
+        "How far the two log-probs of a token are apart: on average over the step, and at the worst token. The axis is "
+        "logarithmic. A mean of 0.01 nats is a difference of 1 % in probability. **If it grows**, give the engine the "
+        "trainer's precision; if it has that already, a lower optimizer.lr slows the growth.",
+        "gap_mean", alone=_gaps, log=True,
+    ),
+    Panel(
+        "far", "Tokens far apart", "share of tokens",
+        "Tokens whose log-probs differ by more than tis.gap (0.1 nats unless set otherwise), and those whose "
+        "correction is cut at tis.cap (2 unless set otherwise). Each token's policy term is multiplied by its ratio; "
+        "what the cap cuts stays uncorrected, so few tokens should reach it.",
+        "gap_share", alone=_far, alone_title="Tokens far apart, and cut at the cap",
+    ),
+)  # fmt: skip
+"""Of runs whose sampler is not the trainer's own model."""

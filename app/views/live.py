@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -14,6 +15,11 @@ from app.views.base import figure
 from core.store.queries.live import Curves
 
 MOST_POINTS = 800
+LOG_TICKS = [digit * 10.0**power for power in range(-7, 3) for digit in (1, 2, 5)]
+WHOLE_STEPS = 10
+"""Up to so many steps each has its tick: between two of them there is nothing."""
+NARROWEST = 0.05
+"""Of an axis around a level: the least that it shows on either side, as a share of the level."""
 _BORDER = {"solid": "solid", "dot": "dotted", "dashdot": "double"}
 
 
@@ -89,10 +95,13 @@ def curves(
     y: str,
     smooth: int = 1,
     share: bool = False,
+    level: float | None = None,
+    log: bool = False,
     height: int = 250,
 ) -> go.Figure:
     """Lines over steps. `smooth` is the width in steps of a trailing mean, over the pale raw values; `share` fixes the
-    axis at 0 to 1. Evaluations are drawn as points joined by lines, never smoothed."""
+    axis at 0 to 1; `level` draws a line there, in the middle of the axis; `log` makes it logarithmic. Evaluations
+    are drawn as points joined by lines, never smoothed."""
     several_runs = len({line.series.run for line in lines}) > 1
     fig = figure(theme, title=title, x="step", y=y, height=height, legend=len(lines) > 1 and not several_runs)
     traces = []
@@ -114,10 +123,36 @@ def curves(
     layout = fig.layout
     layout.uirevision, layout.meta = "keep", {"drawn": count}  # a redrawn figure keeps the reader's zoom
     layout.xaxis.rangemode, layout.xaxis.tickformat = "tozero", "d"
+    if max((max(trace.x, default=0) for trace in traces), default=0) <= WHOLE_STEPS:
+        layout.xaxis.dtick = 1
     layout.yaxis.rangemode = "tozero"
     if share:
         layout.yaxis.range, layout.yaxis.tickformat = [0, 1.02], ".0%"
+    if log:
+        layout.yaxis.type, layout.yaxis.tickvals = "log", LOG_TICKS
+        layout.yaxis.ticktext = [f"{value:g}" for value in LOG_TICKS]
+    if level is not None:
+        fig.add_hline(level, line={"color": theme.muted, "width": 1}, layer="below")
+        layout.yaxis.range = _around(level, traces)
     return fig
+
+
+def _around(level: float, traces: Sequence[go.Scatter]) -> list[float]:
+    """An axis with the level in its middle: all points on it, and never so narrow that rounding looks like a move."""
+    values = np.concatenate([np.asarray(trace.y, dtype=float) for trace in traces]) if traces else np.zeros(0)
+    reach = 1.1 * max(NARROWEST * abs(level), *np.abs(values[np.isfinite(values)] - level), 0)
+    return [level - reach, level + reach]
+
+
+def recorded(run: Series, column: str) -> bool:
+    """Whether any step of the run has a value of this metric."""
+    return column in run.curves.metrics and bool(run.curves.metrics[column].notna().any())
+
+
+def one_model(run: Series) -> bool:
+    """Whether the trainer took over the sampler's numbers in every step: the model that sampled is its own."""
+    source = run.curves.metrics.get("entropy_source")
+    return source is not None and bool((source == "sampler").all())
 
 
 def drawn(fig: go.Figure) -> int:

@@ -112,6 +112,17 @@ ADVANCED: dict[str, tuple[Setting, ...]] = {
             "The N of schedules that are given as a part of the run.",
             1, 1_000_000, 10, none="the run's steps"),
     ),
+    "Sampler and trainer": (
+        Setting("tis.cap", "Largest correction weight", "float",
+            "Where the engine that samples is not the trainer's own model, each token's policy term is multiplied by "
+            "its probability in the trainer over that in the engine, but at most by this. Left empty: no correction, "
+            "the gap is still recorded.",
+            1.0, 100.0, 0.5, none="no correction"),
+        Setting("tis.gap", "Far apart from (nats)", "float",
+            "A token whose two log-probs differ by more than this counts as far apart on the Live page. Training does "
+            "not use it.",
+            0.001, 10.0, 0.05),
+    ),
     "LoRA": (
         Setting("lora.r", "Rank", "int",
             "Of the adapter's matrices.",
@@ -168,20 +179,41 @@ ADVANCED: dict[str, tuple[Setting, ...]] = {
             "The newest so many.",
             1, 100, 1),
         Setting("checkpoint.exact", "Resume exactly", "flag",
-            "Refuse to resume on another machine, thread count or torch, where rounding differs."),
+            "Refuse to resume with another machine, thread count, torch or engine, where rounding differs."),
     ),
     "Machine": (
         Setting("engine", "Sampling engine", "choice",
-            "auto takes what fits the machine.",
-            choices=("auto", "transformers")),
+            "transformers samples with the trainer's own model; vllm is a second engine, made for speed on a GPU. auto "
+            "takes vllm on a GPU where it is installed, but not for the embedded model.",
+            choices=("auto", "transformers", "vllm")),
+        Setting("vllm.gpu_share", "vLLM's share of the GPU", "float",
+            "Of its memory, for vLLM's weights and cache; the trainer needs the rest.",
+            0.05, 0.95, 0.05),
+        Setting("vllm.kv_cache_gb", "vLLM's cache on a CPU (GB)", "float",
+            "For keys and values; with less, fewer rollouts are sampled at once.",
+            0.1, 1024.0, 0.5),
+        Setting("vllm.eager", "vLLM without compilation", "choice",
+            "Starts faster and samples slower.",
+            choices=(True, False), none="so on a CPU alone"),
         Setting("device", "Device", "choice",
             "auto: the GPU if there is one.",
             choices=("auto", "cpu", "cuda")),
         Setting("precision", "Precision", "choice",
             "float32 is exact and as fast on the embedded model.",
             choices=("float32", "bfloat16")),
+        Setting("gradient_checkpointing", "Gradient checkpointing", "flag",
+            "Compute each layer again in the backward pass: far less memory, the same gradient. A third slower in "
+            "bfloat16; in float32, models of the Llama family lose their fast pass and train several times slower."),
+        Setting("batch_tokens", "Tokens a micro-batch", "int",
+            "At most so many are trained on at once: fewer need less memory. The gradient is the same but for "
+            "rounding.",
+            64, 10_000_000, 1024, none="as many as pay"),
+        Setting("processes", "Processes", "int",
+            "That train the run together, each on whole groups: one a GPU, or several on a CPU with cores to spare. "
+            "The same samples and gradients, but for rounding.",
+            1, 64, 1),
         Setting("threads", "CPU threads", "int",
-            "Another number gives other rounding.",
+            "Of each process. Another number gives other rounding.",
             1, 1024, 1, none="one for the embedded model, else all cores"),
     ),
 }  # fmt: skip

@@ -59,7 +59,7 @@ SORTS = {
 
 NOT_RECORDED = {
     "change": "log-probs after the update were not recorded here (record.after_update)",
-    "ratio": "there is no ratio: these tokens were not trained",
+    "ratio": "there is no ratio: these tokens had no gradient pass",
     "kl": "log-probs of the base model were not recorded (record.reference)",
     "entropy": "entropies were not recorded",
     "probability": "log-probs were not recorded",

@@ -142,6 +142,8 @@ def token_lines(
         _line("push", "push A(1 − p)", token, note="what moves its own logit: small where p is near 1", signed=True)
     )
     lines.append(_weight(token, trained, kept))
+    if _value(token, "tis") is not None:
+        lines.append(_correction(token))
     lines.append(_ratio(token, trained, updates))
     lines.append(_change(token, advantage, trained and kept, trained))
     if _value(token, "kl") is not None:
@@ -170,9 +172,22 @@ def _weight(token: dict, trained: bool, kept: bool) -> Line:
     return Line("loss_weight", "loss weight", number(value), value, note)
 
 
+def _correction(token: dict) -> Line:
+    """The weight between sampler and trainer, with the two probabilities it comes from."""
+    value, sampler, trainer = (_value(token, name) for name in ("tis", "sampler_logprob", "trainer_logprob"))
+    note = "multiplies its policy term"
+    if sampler is not None and trainer is not None:
+        note = f"p {number(float(np.exp(trainer)))} in the trainer / {number(float(np.exp(sampler)))} in the sampler"
+        if trainer - sampler > np.log(value) + UNMOVED:
+            note += ", cut at the cap"
+    return Line("tis", "sampler correction", f"× {number(value)}", value, note)
+
+
 def _ratio(token: dict, trained: bool, updates: int | None) -> Line:
     value = _value(token, "ratio")
     if value is None:
+        if trained and not _value(token, "advantage"):
+            return Line("ratio", "ratio", "none", None, "advantage 0 needs no gradient pass", "missing")
         shown = "not recorded" if trained else "not trained"
         return Line("ratio", "ratio", shown, None, "" if trained else "a probe has no gradient pass", "missing")
     if updates == 1:

@@ -102,8 +102,8 @@ def _judge(gain: float, noise: float, words: str, ended: bool) -> tuple[str, str
     return "neutral", f"**{'No clear change' if ended else 'No clear change yet'}**: {words}, within the noise"
 
 
-def illnesses(curves: Curves, run: str, max_new_tokens: int | None = None, gap: float | None = None) -> list[Finding]:
-    """The known illnesses that this run shows now. `gap` is the mean |trainer − sampler| log-prob in nats."""
+def illnesses(curves: Curves, run: str, max_new_tokens: int | None = None) -> list[Finding]:
+    """The known illnesses that this run shows now."""
     metrics = curves.metrics
     if len(metrics) < EARLY:
         return []
@@ -145,18 +145,31 @@ def illnesses(curves: Curves, run: str, max_new_tokens: int | None = None, gap: 
                 "tokens", here, "The newest responses",
             )
         )  # fmt: skip
-    if gap is not None and gap > 0.05:
-        found.append(
-            Finding(
-                "bad",
-                f"**Sampler and trainer disagree**: their log-probs differ by {number(gap, 'nats')} a token on average "
-                "at the newest step. The update then corrects a policy that did not sample; look for precision or a "
-                "stale adapter.",
-                "tokens", here, "Where they differ",
-            )
-        )  # fmt: skip
-    found += _growth(metrics, run) + _updates(metrics, here)
+    found += _disagreement(metrics, here) + _growth(metrics, run) + _updates(metrics, here)
     return found
+
+
+def _disagreement(metrics: pd.DataFrame, here: dict[str, Any]) -> list[Finding]:
+    """Sampler against trainer: a mean ratio beyond 5 % of 1, a mean gap beyond 0.05 nats, many tokens far apart."""
+    ratio, gap, far = (levels(metrics, column)[1] for column in ("tis_mean_ratio", "gap_mean", "gap_share"))
+    biased = abs(ratio - 1) > 0.05
+    if not (biased or gap > 0.05 or far > 0.1):
+        return []
+    look = (
+        "A mean away from 1 says that the tokens were not drawn as the engine says, or that the gap is very large: "
+        "look for a temperature or top-p of its own, or another precision."
+        if biased
+        else "The rollouts come from another policy than the one that is updated: give the engine the trainer's "
+        "precision and the newest adapter, or lower optimizer.lr if the gap grows."
+    )
+    return [
+        Finding(
+            "bad" if biased or gap > 0.05 else "warning",
+            f"**Sampler and trainer disagree**: their log-probs differ by {number(gap, 'nats')} a token, "
+            f"{share(far)} of tokens are far apart, and the mean ratio is {number(ratio)} where 1 is expected. {look}",
+            "tokens", here, "The newest step's tokens",
+        )
+    ]  # fmt: skip
 
 
 def _growth(metrics: pd.DataFrame, run: str) -> list[Finding]:

@@ -12,6 +12,7 @@ from core.advantage.compose import build, factor_columns, flat_params
 from core.advantage.files import batch_from_json, trace_to_json
 from core.advantage.recipes import Recipe, bases, recipes
 from core.advantage.rules import Param
+from core.advantage.tis import gap_metrics, tis_weights
 from core.advantage.trace import compute
 from core.advantage.types import AdvantageError, Batch, Classes, Factor, Loss, Method, Per, Rule, Trace
 
@@ -34,7 +35,9 @@ __all__ = [
     "compute",
     "factor_columns",
     "flat_params",
+    "gap_metrics",
     "loss_weights",
     "recipes",
+    "tis_weights",
     "trace_to_json",
 ]

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from core.cli.common import RunNames, RunsFolder, find_run
+from core.cli.launched import launched
 from core.runs import RunError, runs_root
 from core.runs.folders import run_info
 
@@ -36,8 +37,11 @@ def run(
     from core.runs import start
     from core.runs.preset import find_config
 
+    launch = launched()
+    if launch.copy:
+        return
     root = runs_root(runs)
-    experiment = load(find_config(config), settings or (), name)
+    experiment = load(find_config(config), [*launch.settings, *(settings or ())], name)
     paths = start(root, experiment)
     _follow(root, paths, detach)
 
@@ -49,12 +53,17 @@ def resume(
     detach: Detach = False,
 ) -> None:
     """Go on with stopped or failed runs from their last checkpoint; with --to, also with finished ones."""
+    from core.runs import check_resume
     from core.runs import resume as resume_run
 
-    infos = [find_run(name, runs) for name in names]
-    for info in infos:
-        resume_run(info.path, to)
-    _follow(runs_root(runs), [info.path for info in infos], detach)
+    if launched().copy:
+        return
+    paths = list(dict.fromkeys(find_run(name, runs).path for name in names))
+    for path in paths:
+        check_resume(path, to)
+    for path in paths:
+        resume_run(path, to)
+    _follow(runs_root(runs), paths, detach)
 
 
 def stop(

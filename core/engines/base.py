@@ -44,7 +44,7 @@ class Rollouts:
     length: np.ndarray  # (N,) int32
     truncated: np.ndarray  # (N,) bool: no end-of-sequence within max_new_tokens
     logprob: np.ndarray  # (N, T) float32
-    entropy: np.ndarray | None  # (N, T) float32
+    entropy: np.ndarray | None  # (N, T) float32; None where the engine has none: the trainer must score the tokens
     text: list[str]  # (N,) decoded without special tokens
     token_text: list[list[str]]  # (N,) lists of length `length`: each token's own text, specials shown by name
 
@@ -55,3 +55,7 @@ class Engine(Protocol):
     def generate(
         self, prompts: Sequence[str], group_size: int, sampling: Sampling, key: SampleKey, adapter: int = 0
     ) -> Rollouts: ...
+
+    def close(self) -> None:
+        """Give back what the engine holds besides the policy: processes, memory, files. It cannot be used again."""
+        ...

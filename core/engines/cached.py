@@ -8,6 +8,9 @@ import torch
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
+LOWEST = -1e30
+"""In place of the -inf by which some models forbid a token: as improbable, but finite."""
+
 
 class PreallocatedLayer(DynamicLayer):
     """A layer's keys and values in buffers of their final size: a step writes one slot in place of copying them all."""
@@ -29,8 +32,11 @@ class PreallocatedLayer(DynamicLayer):
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         """Row j becomes row indices[j], which is j or lies behind the kept rows: only such rows are copied."""
-        move_rows(self.keys, indices, self.used)
-        move_rows(self.values, indices, self.used)
+        to = torch.nonzero(indices != torch.arange(len(indices), device=indices.device))[:, 0]
+        if len(to):
+            source = indices[to]
+            self.keys[to, :, : self.used] = self.keys[source, :, : self.used]
+            self.values[to, :, : self.used] = self.values[source, :, : self.used]
         self.keys, self.values = self.keys[: len(indices)], self.values[: len(indices)]
 
     def _buffer(self, states: torch.Tensor) -> torch.Tensor:
@@ -39,14 +45,6 @@ class PreallocatedLayer(DynamicLayer):
 
     def get_seq_length(self) -> int:
         return self.used
-
-
-def move_rows(buffer: torch.Tensor, rows: torch.Tensor, used: int) -> None:
-    """In (..., rows, heads, columns, size), copy row rows[j] over row j where they differ, the first `used` columns."""
-    moved = rows != torch.arange(len(rows), device=rows.device)
-    to = torch.nonzero(moved)[:, 0]
-    if len(to):
-        buffer[..., to, :, :used, :] = buffer[..., rows[moved], :, :used, :]
 
 
 class CachedDecoder:
@@ -83,7 +81,9 @@ class CachedDecoder:
         self.position += 1
         return logits
 
-    def keep(self, rows: torch.Tensor) -> None:
+    def keep(self, count: int, to: torch.Tensor, source: torch.Tensor) -> None:
+        rows = torch.arange(count, device=to.device)
+        rows[to] = source
         self.cache.batch_select_indices(rows)
         self.position = self.position[rows]
         if self.mask is not None:
@@ -94,4 +94,4 @@ class CachedDecoder:
         if self.mask is not None:
             inputs["attention_mask"] = self.mask[:, : self.width]
         output = self.model(input_ids=input_ids, past_key_values=self.cache, use_cache=True, logits_to_keep=1, **inputs)
-        return output.logits[:, -1]
+        return output.logits[:, -1].float().clamp(min=LOWEST)

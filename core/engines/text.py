@@ -20,6 +20,17 @@ def eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[
     return sorted(found)
 
 
+def check_room(prompts: Sequence[str], prompt_ids: Sequence[list[int]], max_new_tokens: int, limit: int | None) -> None:
+    """Raises EngineError if a prompt and its longest response pass `limit` tokens; None: there is no limit."""
+    longest = max(range(len(prompt_ids)), key=lambda index: len(prompt_ids[index]))
+    used = len(prompt_ids[longest])
+    if limit and used + max_new_tokens > limit:
+        raise EngineError(
+            f"sampling.max_new_tokens is {max_new_tokens}, but the model reads at most {limit} tokens and "
+            f"the prompt {prompts[longest][:60]!r} takes {used}: lower it to {max(1, limit - used)}"
+        )
+
+
 class Texts:
     """A tokenizer as the engine uses it; the texts of single tokens are remembered by id."""
 

@@ -8,15 +8,14 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from core.engines import llama
 from core.engines.base import EngineError, Rollouts, SampleKey, Sampling
 from core.engines.cached import CachedDecoder
 from core.engines.decode import Decoded, Decoder, decode
-from core.engines.text import Texts, eos_ids
+from core.engines.llama import LlamaDecoder
+from core.engines.merged import supports
+from core.engines.text import Texts, check_room, eos_ids
 from core.engines.uniforms import uniforms
-
-CACHE_BYTES = 2 * 2**30
-"""About the largest key-value cache of one batch; more rollouts are sampled one batch after another."""
+from core.limits import CACHE_BYTES
 
 
 class TransformersEngine:
@@ -31,14 +30,15 @@ class TransformersEngine:
         self.texts = Texts(tokenizer)
         self.eos = eos_ids(self.model, tokenizer)
         self.pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.eos[0]
-        self.fast = fast and llama.supports(self.model)
+        self.fast = fast and supports(self.model)
 
     def generate(
         self, prompts: Sequence[str], group_size: int, sampling: Sampling, key: SampleKey, adapter: int = 0
     ) -> Rollouts:
         """`group_size` responses a prompt, from the model as it is now (so `adapter` is not looked at)."""
         prompt_ids = self.texts.encode(prompts)
-        self._check_room(prompts, prompt_ids, sampling.max_new_tokens)
+        limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        check_room(prompts, prompt_ids, sampling.max_new_tokens, limit)
         batches = self._batches(prompt_ids, group_size, sampling.max_new_tokens)
         with torch.inference_mode():
             decoded = _join([self._decode(*batch, group_size, sampling, key) for batch in batches], self.pad)
@@ -66,9 +66,8 @@ class TransformersEngine:
         mask = torch.arange(width, device=device)[None, :] >= width - lengths[:, None]
         rows = [(first + group, rollout) for group in range(len(prompt_ids)) for rollout in range(group_size)]
         draws = uniforms(key, rows, sampling.max_new_tokens)
-        decoder: Decoder = (llama.LlamaDecoder if self.fast else CachedDecoder)(self.model, sampling.max_new_tokens)
-        eos = torch.tensor(self.eos, device=device)
-        return decode(decoder, padded, mask, group_size, draws, sampling.temperature, eos, self.pad)
+        decoder: Decoder = (LlamaDecoder if self.fast else CachedDecoder)(self.model, sampling.max_new_tokens)
+        return decode(decoder, padded, mask, group_size, draws, sampling.temperature, self.eos, self.pad)
 
     def _batches(
         self, prompt_ids: list[list[int]], group_size: int, max_new_tokens: int
@@ -83,15 +82,8 @@ class TransformersEngine:
         for first in range(0, len(prompt_ids), groups):
             yield first, prompt_ids[first : first + groups]
 
-    def _check_room(self, prompts: Sequence[str], prompt_ids: list[list[int]], max_new_tokens: int) -> None:
-        limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        longest = max(range(len(prompt_ids)), key=lambda index: len(prompt_ids[index]))
-        used = len(prompt_ids[longest])
-        if limit and used + max_new_tokens > limit:
-            raise EngineError(
-                f"sampling.max_new_tokens is {max_new_tokens}, but the model reads at most {limit} tokens and "
-                f"the prompt {prompts[longest][:60]!r} takes {used}: lower it to {max(1, limit - used)}"
-            )
+    def close(self) -> None:
+        """The model is the trainer's: nothing to give back."""
 
 
 def _join(parts: list[Decoded], pad: int) -> Decoded:

@@ -1,7 +1,8 @@
 """What a model name means, read from its files alone: no torch, no network, nothing of the model is run.
 
-A name is `embedded` (the model that ships with the lab), a local folder, or the id of a model in the local Hugging Face
-cache. Weights must be safetensors: pickled files can run code when they are opened, so they are never loaded.
+A name is `embedded` (the model that ships with the lab), a packaged model such as `smollm2-135m`, a local folder, or
+the id of a model in the local Hugging Face cache. Weights must be safetensors: pickled files can run code when they are
+opened, so they are never loaded.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
+
+from core.models.packaged import PACKAGED, Packaged
 
 EMBEDDED = "embedded"
 EMBEDDED_PATH = Path(__file__).with_name("embedded")
@@ -32,11 +35,20 @@ class ModelError(ValueError):
 
 
 @dataclass(frozen=True)
+class LinearShape:
+    """`count` linear modules of one name and shape; `sides` are their inputs and outputs, in the file's order."""
+
+    name: str
+    sides: tuple[int, int]
+    count: int
+
+
+@dataclass(frozen=True)
 class ModelInfo:
     """A model as its files describe it; 0, "" and () where they say nothing."""
 
     name: str
-    path: Path | None  # None: nothing found under this name
+    path: Path | None  # None: nothing found under this name, or a packaged model that is converted when it is loaded
     architecture: str = ""
     parameters: int = 0
     bytes: int = 0  # of the weight files
@@ -44,8 +56,11 @@ class ModelInfo:
     hidden: int = 0
     vocab: int = 0
     context: int = 0  # tokens
+    kv_heads: int = 0
+    head_size: int = 0
     dtype: str = ""  # of most weights, as safetensors writes it: F32, BF16, ...
     lora_targets: tuple[str, ...] = ()  # the linear modules inside the layers: what `all-linear` means
+    linears: tuple[LinearShape, ...] = ()  # the same with their shapes
     tokenizer: str = ""  # "fast", "sentencepiece", or "" if there is none
     chat_template: bool = False
     problem: str | None = None  # one sentence
@@ -57,6 +72,8 @@ class ModelInfo:
 
 def describe(name: str) -> ModelInfo:
     """What is known of the model; never raises for a bad one, but says its `problem`."""
+    if name in PACKAGED:
+        return _describe_packaged(PACKAGED[name])
     try:
         path = locate(name)
     except ModelError as error:
@@ -73,8 +90,8 @@ def require(name: str) -> ModelInfo:
 
 
 def list_models() -> list[ModelInfo]:
-    """The embedded model, then the text generators of the local Hugging Face cache that are ready, by name."""
-    infos = [describe(EMBEDDED)]
+    """The embedded model, then those that are ready: packaged ones, and text generators of the Hugging Face cache."""
+    infos = [describe(EMBEDDED), *filter(lambda info: info.ready, map(describe, PACKAGED))]
     for folder in sorted(hub_cache().glob("models--*")):
         info = describe(folder.name.removeprefix("models--").replace("--", "/", 1))
         if info.ready:
@@ -100,10 +117,20 @@ def locate(name: str) -> Path:
     snapshot = _snapshot(name)
     if snapshot is None:
         raise ModelError(
-            f"model {name!r} is not here: it is neither {EMBEDDED!r}, nor a local folder, nor in the Hugging Face "
-            f"cache (to fetch it: hf download {name})"
+            f"model {name!r} is not here: it is neither {EMBEDDED!r}, nor a packaged one ({', '.join(PACKAGED)}), nor "
+            f"a local folder, nor in the Hugging Face cache (to fetch it: hf download {name})"
         )
     return snapshot
+
+
+def _describe_packaged(model: Packaged) -> ModelInfo:
+    if problem := model.problem():
+        return ModelInfo(model.name, None, problem=problem)
+    if model.converted:
+        return _read(model.name, model.folder)
+    linears = tuple(LinearShape(name, (a, b), model.facts["layers"]) for name, a, b in model.linears)
+    targets = tuple(shape.name for shape in linears)
+    return ModelInfo(model.name, None, **model.facts, lora_targets=targets, linears=linears)
 
 
 def hub_cache() -> Path:
@@ -156,6 +183,9 @@ def _read_config(name: str, path: Path) -> dict[str, Any]:
         "vocab": number("vocab_size"),
         "context": number("max_position_embeddings", "n_positions", "n_ctx"),
     }
+    heads = number("num_attention_heads", "n_head")
+    known["kv_heads"] = number("num_key_value_heads") or heads
+    known["head_size"] = number("head_dim") or known["hidden"] // max(1, heads)
     if architecture and not architecture.endswith(GENERATES):
         known["problem"] = f"model {name!r} is a {architecture}, which writes no text: choose a causal language model"
     return known
@@ -169,12 +199,16 @@ def _read_weights(name: str, path: Path) -> dict[str, Any]:
         for tensor, shape, dtype in _tensors(name, file):
             shapes[tensor] = shape
             dtypes[dtype] += prod(shape)
-    targets = (_LAYER_LINEAR.search(tensor) for tensor, shape in shapes.items() if len(shape) == 2)
+    linears: Counter[tuple[str, int, int]] = Counter()
+    for tensor, shape in shapes.items():
+        if len(shape) == 2 and (match := _LAYER_LINEAR.search(tensor)):
+            linears[match[1], shape[0], shape[1]] += 1
     return {
         "parameters": dtypes.total(),
         "bytes": sum(file.stat().st_size for file in files),
         "dtype": dtypes.most_common(1)[0][0] if dtypes else "",
-        "lora_targets": tuple(sorted({match[1] for match in targets if match})),
+        "lora_targets": tuple(sorted({name for name, *_ in linears})),
+        "linears": tuple(LinearShape(name, (a, b), count) for (name, a, b), count in sorted(linears.items())),
     }
 
 

@@ -6,6 +6,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from core.models.catalog import ModelError, require
+from core.models.convert import convert
+from core.models.packaged import PACKAGED
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -15,16 +17,17 @@ def load_model(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The base model, in eval mode, and its tokenizer, which pads on the left and always has a pad token.
 
-    Safetensors only, no code of the model's own, no network. Raises ModelError.
+    Safetensors only, no code of the model's own, no network; a packaged model is converted to them the first time.
+    Raises ModelError.
     """
-    info = require(name)
+    path = require(name).path or convert(PACKAGED[name])
     if dtype not in DTYPES:
         raise ModelError(f"precision {dtype!r} is unknown: choose one of {', '.join(DTYPES)}")
     options = {"local_files_only": True, "trust_remote_code": False}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(info.path, **options)
+        tokenizer = AutoTokenizer.from_pretrained(path, **options)
         model, loading = AutoModelForCausalLM.from_pretrained(
-            info.path, dtype=DTYPES[dtype], use_safetensors=True, output_loading_info=True, **options
+            path, dtype=DTYPES[dtype], use_safetensors=True, output_loading_info=True, **options
         )
     except (OSError, ValueError, RuntimeError, KeyError, ImportError) as error:
         words = " ".join(str(error).split())

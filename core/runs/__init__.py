@@ -15,12 +15,13 @@ from core.runs.status import LIVE, STATES, Status, duration, read_status, write_
 
 if TYPE_CHECKING:
     from core.runs.command import command_for
-    from core.runs.control import delete, launch, resume, start, stop
+    from core.runs.control import check_resume, delete, launch, resume, start, stop
     from core.runs.create import create_runs
     from core.runs.preset import Preset, presets
     from core.runs.timing import estimate
 
 _LATER = {
+    "check_resume": "control",
     "create_runs": "create",
     "start": "control",
     "launch": "control",
@@ -34,9 +35,9 @@ _LATER = {
 }
 
 __all__ = [
-    "LIVE", "STATES", "Preset", "RunError", "RunInfo", "Status", "command_for", "create_runs", "delete", "duration",
-    "estimate", "get_run", "last_words", "launch", "list_runs", "log_tail", "plain", "presets", "read_status", "resume",
-    "runs_option", "runs_root", "start", "stop", "write_status",
+    "LIVE", "STATES", "Preset", "RunError", "RunInfo", "Status", "check_resume", "command_for", "create_runs", "delete",
+    "duration", "estimate", "get_run", "last_words", "launch", "list_runs", "log_tail", "plain", "presets",
+    "read_status", "resume", "runs_option", "runs_root", "start", "stop", "write_status",
 ]  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,9 +15,9 @@ from pathlib import Path
 
 from core.config import ConfigError, ExperimentConfig, RunConfig, dump, parse_run, read_run
 from core.runs import machine
-from core.runs.create import create_runs
+from core.runs.create import check_space, create_runs
 from core.runs.folders import EXAMPLES, REPO, RESERVED, RunError, RunInfo, is_run_dir, run_info
-from core.runs.locks import DeviceQueue, device_key
+from core.runs.locks import DeviceQueues, device_keys
 from core.runs.status import Status, read_status, write_atomic, write_status
 
 GRACE_S = 30.0
@@ -25,6 +26,9 @@ TERM_S = 15.0
 """Seconds between SIGTERM and SIGKILL."""
 
 WORKER = (sys.executable, "-m", "core.runs.worker")
+
+_LAUNCHERS = re.compile(r"(TORCHELASTIC|ACCELERATE|GROUP|ROLE)_|(LOCAL_)?(RANK|WORLD_SIZE)$|MASTER_(ADDR|PORT)$")
+"""What `accelerate launch` tells the processes that it starts; a run's own are told anew."""
 
 _children: list[subprocess.Popen[bytes]] = []
 
@@ -47,14 +51,13 @@ def launch(path: Path) -> int:
     if status.pid is not None:
         _refuse_if_busy(info, "wait for its end, or stop it first")
     config = _config_of(path)
-    if config.imported:
-        raise RunError(f"{info.id} came from elsewhere: it can be looked at, not started")
+    _refuse_if_imported(info, config)
     (path / "stop").unlink(missing_ok=True)
     here = {"host": machine.host(), "boot_id": machine.boot_id(), "heartbeat": time.time()}
     fresh = replace(status, state="queued", total=config.steps, message="", error="", pid=None, eta_s=None, **here)
     write_status(path, replace(fresh, started=None, finished=None, label=config.build_method().label))
     try:
-        queue = DeviceQueue(device_key(config.device))
+        queue = DeviceQueues(device_keys(config.device, config.processes))
         number = queue.next_number()
         process = _spawn([*WORKER, str(path.resolve()), "--ticket", str(number)], path / "log.txt")
         queue.enter(info.id, number, process.pid)
@@ -67,8 +70,9 @@ def launch(path: Path) -> int:
 def _spawn(command: list[str], log: Path) -> subprocess.Popen[bytes]:
     """A process of its own session, that lives on when this one ends; its output goes to the log."""
     streams = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
+    environment = {name: value for name, value in os.environ.items() if not _LAUNCHERS.match(name)}
     with log.open("ab") as out:
-        process = subprocess.Popen(command, cwd=REPO, stdout=out, start_new_session=True, **streams)
+        process = subprocess.Popen(command, cwd=REPO, stdout=out, start_new_session=True, env=environment, **streams)
     _children[:] = [child for child in _children if child.poll() is None] + [process]
     return process
 
@@ -124,16 +128,35 @@ def resume(path: Path, extend_to: int | None = None) -> int:
 
     Schedules given as a fraction of the run keep its original length.
     """
+    config = check_resume(path, extend_to)
+    if extend_to is not None:
+        write_atomic(path / "config.yaml", dump(config))
+    return launch(path)
+
+
+def check_resume(path: Path, extend_to: int | None = None) -> RunConfig:
+    """The settings with which `resume` would go on. Raises ConfigError or RunError where it could not; changes nothing.
+
+    The steps that extending adds must fit on the disk.
+    """
     info = _own(path)
     _refuse_if_busy(info, "wait for its end, or stop it first")
     config = _config_of(path)
-    if extend_to is not None:
-        if extend_to <= config.steps:
-            raise RunError(f"{info.id} has {config.steps} steps: to extend it, name a larger number than that")
-        write_atomic(path / "config.yaml", dump(_extended(config, extend_to)))
-    elif info.state == "finished":
-        raise RunError(f"{info.id} is finished: to go on, extend it to more than its {config.steps} steps")
-    return launch(path)
+    _refuse_if_imported(info, config)
+    if extend_to is None:
+        if info.state == "finished":
+            raise RunError(f"{info.id} is finished: to go on, extend it to more than its {config.steps} steps")
+        return config
+    if extend_to <= config.steps:
+        raise RunError(f"{info.id} has {config.steps} steps: to extend it, name a larger number than that")
+    extended = _extended(config, extend_to)
+    check_space(path.parent, [extended.model_copy(update={"steps": max(1, extend_to - info.step)})])
+    return extended
+
+
+def _refuse_if_imported(info: RunInfo, config: RunConfig) -> None:
+    if config.imported:
+        raise RunError(f"{info.id} came from elsewhere: it can be looked at, not started")
 
 
 def _extended(config: RunConfig, steps: int) -> RunConfig:

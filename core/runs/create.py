@@ -10,19 +10,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.config import ConfigError, ExperimentConfig, RunConfig, dump
+from core.engines.choose import check_engine
 from core.runs import machine
 from core.runs.folders import RunError, new_id, slug
-from core.runs.locks import has_cuda
+from core.runs.locks import DeviceQueues, device_key, device_keys, has_cuda
+from core.runs.memory import check_fits
 from core.runs.status import Status, write_status
+from core.runs.team import check_gpus
+from core.tasks.base import POOL_SEED
 
 if TYPE_CHECKING:
     from core.models.catalog import ModelInfo
+    from core.tasks.base import Task
 
-BYTES_PER_TOKEN = 130
-"""Of a stored token: about 65 in the live steps, as much again while a run is sealed (measured on embedded runs)."""
+BYTES_PER_TOKEN = 140
+"""Of a stored token: about 65 in the live steps and 4 more with a correction between sampler and trainer, as much again
+while a run is sealed (measured on embedded runs)."""
 
 SPARE_BYTES = 100 * 2**20
 """For what is not counted: checkpoints, logs, the machine's own needs."""
+
+LOOKED_AT = 1024
+"""Prompts whose lengths are looked at before a run; the longest in characters are counted in tokens."""
 
 OUTSIDE_LAYERS = ("lm_head", "embed_tokens", "embed_out", "wte", "wpe")
 """What an adapter may be put on besides the linear layers that a catalog entry lists."""
@@ -36,6 +45,7 @@ def create_runs(root: Path, experiment: ExperimentConfig) -> list[Path]:
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     configs = experiment.expand(f"{stamp}-{slug(experiment.name)}-{secrets.token_hex(2)}")
     check_machine(experiment.run)
+    check_locks(experiment.run)
     check_space(root, configs)
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -56,12 +66,19 @@ def check_machine(config: RunConfig) -> None:
     except (ValueError, OSError) as error:
         raise ConfigError(_naming("model", error)) from error
     try:
-        get_task(config.task.name)
+        task = get_task(config.task.name)
     except (ValueError, OSError) as error:
         raise ConfigError(_naming("task.name", error)) from error
     _check_fit(config, model)
+    _check_room(config, model, task)
     if config.device == "cuda" and not has_cuda():
         raise ConfigError("device is cuda, but this machine shows no NVIDIA GPU (or torch is built without): use auto")
+    try:
+        check_gpus(config)
+    except RunError as error:
+        raise ConfigError(str(error)) from error
+    check_engine(config, "cpu" if device_key(config.device) == "cpu" else "cuda")
+    check_fits(config, model, task)
 
 
 def _check_fit(config: RunConfig, model: ModelInfo) -> None:
@@ -80,14 +97,53 @@ def _check_fit(config: RunConfig, model: ModelInfo) -> None:
                 )
 
 
+def _check_room(config: RunConfig, model: ModelInfo, task: Task) -> None:
+    """Raise ConfigError for a prompt that leaves the response no room, as far as can be told at once.
+
+    Of a large pool only so many prompts are looked at, and what a chat template adds is not counted; the engine does.
+    """
+    if not model.context or model.path is None or model.tokenizer != "fast":
+        return
+    from tokenizers import Tokenizer
+
+    path = model.path / "tokenizer.json"
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # tokenizers has no narrower one
+        words = " ".join(str(error).split())[:200]
+        raise ConfigError(f"model: {path} is not a tokenizer, or damaged: {words}") from error
+    prompts = [*task.train_pool(min(config.task.pool_size, LOOKED_AT), POOL_SEED)]
+    if config.evaluate.every:
+        prompts += task.held_out(min(config.evaluate.prompts, LOOKED_AT))
+    texts = sorted((prompt.text for prompt in prompts), key=len)[-64:]
+    lengths = [len(encoding.ids) for encoding in tokenizer.encode_batch(texts, add_special_tokens=False)]
+    used, text = max(zip(lengths, texts, strict=True))
+    if used + config.sampling.max_new_tokens > model.context:
+        advice = f"lower it to {model.context - used}" if used < model.context else "take a model that reads more"
+        raise ConfigError(
+            f"sampling.max_new_tokens is {config.sampling.max_new_tokens}, but the model {config.model} reads at most "
+            f"{model.context} tokens and the prompt {text[:60]!r} takes {used}: {advice}"
+        )
+
+
+def check_locks(config: RunConfig) -> None:
+    """Raise RunError if runs could not queue for the device, since their locks have no place to lie."""
+    try:
+        DeviceQueues(device_keys(config.device, config.processes))
+    except OSError as error:
+        what = f"{error.filename or 'the folder of locks'}: {error.strerror or error}"
+        raise RunError(f"{what}; set ADVANTAGE_LAB_LOCKS to a folder of yours that can be written") from error
+
+
 def check_space(root: Path, configs: list[RunConfig]) -> None:
     """Raise RunError if the disk could not hold the runs' tokens at their full length."""
     needed = SPARE_BYTES + sum(map(bytes_needed, configs))
     there = next(path for path in (root, *root.parents) if path.exists())
     free = shutil.disk_usage(there).free
     if free < needed:
+        runs = "the run needs" if len(configs) == 1 else f"{len(configs)} such runs need"
         raise RunError(
-            f"not enough disk space in {root}: {len(configs)} such runs need up to {_megabytes(needed)}, "
+            f"not enough disk space in {root}: {runs} up to {_megabytes(needed)}, "
             f"{_megabytes(free)} are free; free some, or choose another folder of runs"
         )
 

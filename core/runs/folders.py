@@ -91,7 +91,12 @@ def runs_option(root: Path) -> str:
 
 
 def list_runs(root: Path, examples: bool = True) -> list[RunInfo]:
-    """Every run in the folder, newest first; the shipped examples too, where no run of the same id hides them."""
+    """Every run in the folder, newest first; the shipped examples too, where no run of the same id hides them.
+
+    No folder means no run; raises RunError for a file.
+    """
+    if root.is_file():
+        raise RunError(f"{root} is a file: name the folder of runs")
     found = {path.name: (path, False) for path in _run_dirs(root)}
     if examples:
         for path in _run_dirs(EXAMPLES):

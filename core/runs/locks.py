@@ -1,4 +1,4 @@
-"""One run at a time on a device: a file lock, and tickets that say whose turn it is.
+"""One run at a time on a device: a file lock, and tickets that say whose turn it is. A run on several GPUs holds all.
 
 Both lie in a folder of this user on this machine (not in the runs folder, which may be shared or copied), so that all
 labs of a user queue for the same device. The operating system frees the lock of a process that dies; its ticket is
@@ -159,6 +159,39 @@ class DeviceQueue:
         self.lock.release(force=True)
 
 
+class DeviceQueues:
+    """The lines for all the devices that one run holds together."""
+
+    def __init__(self, devices: list[str]) -> None:
+        self.queues = [DeviceQueue(device) for device in sorted(devices)]
+
+    def next_number(self) -> int:
+        return max(queue.next_number() for queue in self.queues)
+
+    def enter(self, run: str, number: int, pid: int) -> None:
+        """The same place in every line: of two runs that share devices, one is first on all of them."""
+        for queue in self.queues:
+            queue.enter(run, number, pid)
+
+    def wait(self, run: str, number: int | None, on_wait: Callable[[str], None], give_up: Callable[[], bool]) -> bool:
+        """Hold all devices, one after another; False if `give_up` said so first."""
+        number = self.next_number() if number is None else number
+        for queue in self.queues:
+            queue.ticket = queue.enter(run, number)
+        if all(queue.wait(run, number, on_wait, give_up) for queue in self.queues):
+            return True
+        self.leave()
+        return False
+
+    def keep(self) -> None:
+        for queue in self.queues:
+            queue.keep()
+
+    def leave(self) -> None:
+        for queue in self.queues:
+            queue.leave()
+
+
 def ordinal(n: int) -> str:
     """1st, 2nd, 3rd, 4th, 11th."""
     suffix = "th" if 10 <= n % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
@@ -167,10 +200,25 @@ def ordinal(n: int) -> str:
 
 def device_key(device: str) -> str:
     """The device that a run's setting means here, found without torch: `cpu`, or `cuda-0` and the like."""
+    return device_keys(device)[0]
+
+
+def device_keys(device: str, processes: int = 1) -> list[str]:
+    """The same for a run of several processes: one GPU each. Fewer where there are not so many."""
     if device == "cpu" or (device == "auto" and not has_cuda()):
-        return "cpu"
-    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip() or "0"
-    return "cuda-" + (re.sub(r"[^A-Za-z0-9]+", "-", first).strip("-") or "0")
+        return ["cpu"]
+    gpus = visible_gpus()[:processes] or ["0"]
+    return ["cuda-" + (re.sub(r"[^A-Za-z0-9]+", "-", gpu).strip("-") or "0") for gpu in gpus]
+
+
+def visible_gpus() -> list[str]:
+    """The NVIDIA GPUs that torch would see, by index or as CUDA_VISIBLE_DEVICES names them; without torch."""
+    if not has_cuda():
+        return []
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [name.strip() for name in named.split(",")]
+    return [str(index) for index, _ in enumerate(Path("/dev").glob("nvidia[0-9]*"))] or ["0"]
 
 
 def has_cuda() -> bool:

@@ -23,7 +23,7 @@ from filelock import Timeout
 
 from core.runs.folders import raw_config
 from core.runs.heartbeat import Heartbeat
-from core.runs.locks import DeviceQueue, device_key, run_lock
+from core.runs.locks import DeviceQueues, device_keys, run_lock
 from core.runs.log import plain
 from core.runs.machine import this_process
 from core.runs.status import Status, read_status
@@ -92,7 +92,10 @@ class Worker:
 
     def run(self, ticket: int | None) -> int:
         """Wait, train, and leave a status that says how it ended; returns the exit code."""
-        device = DeviceQueue(device_key(str(raw_config(self.run_dir).get("device", "auto"))))
+        config = raw_config(self.run_dir)
+        processes = config.get("processes")
+        self.processes = processes if isinstance(processes, int) else 1
+        device = DeviceQueues(device_keys(str(config.get("device", "auto")), self.processes))
         self.beat.start(also=device.keep)
         try:
             ended = self._train(device, ticket)
@@ -112,16 +115,25 @@ class Worker:
             self._seal()
         return 0
 
-    def _train(self, device: DeviceQueue, ticket: int | None) -> str:
+    def _train(self, device: DeviceQueues, ticket: int | None) -> str:
         if not device.wait(self.run_dir.name, ticket, lambda words: self.beat.now(message=words), self.should_stop):
             return "stopped"
         self._interruptible = True
         self._sweep()
         self.beat.soon(started=time.time())
         self.loading("loading torch")
+        if self.processes > 1:
+            from core.runs.team import train_together
+
+            return train_together(self.run_dir, self, self._abandon)
         from core.train.loop import train
 
         return train(self.run_dir, self)
+
+    def _abandon(self, error: str) -> None:
+        """The run is lost, and the main thread waits for something that will never come."""
+        self.beat.stop(state="failed", error=error, message="", eta_s=None, finished=time.time())
+        os._exit(1)
 
     def _seal(self) -> None:
         """Seal the run; one that cannot be sealed stays readable as it is."""
@@ -160,7 +172,7 @@ def in_one_sentence(error: BaseException) -> str:
     text = " ".join(plain(str(error)).split())
     kind = type(error).__name__
     if isinstance(error, MemoryError) or kind == "OutOfMemoryError" or _NO_MEMORY.search(text):
-        return "out of memory: lower prompts_per_step, group_size or sampling.max_new_tokens, or take a smaller model"
+        return "out of memory: lower batch_tokens, group_size or sampling.max_new_tokens, or take a smaller model"
     if (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)) or _NO_SPACE.search(text):
         return "the disk is full: free some space, then resume"
     if type(error).__module__.startswith("core."):

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from core.advantage import loss_weights
-from core.config import read_run
+from core.advantage import gap_metrics, loss_weights, tis_weights
+from core.advantage.tis import GAP_METRICS
+from core.config import TisSettings, read_run
 from core.store.errors import StoreError
 from core.store.open import Lab, StepLab, open_runs
 from core.store.replay import Replay, replay
@@ -184,6 +185,7 @@ def _check_advantages(lab: StepLab, again: Replay, split: str, report: CheckRepo
         weight = loss_weights(trace.kept, batch.length, batch.max_length, aggregation, np.nan_to_num(minibatch))
         _compare("loss_weight", stored, weight[mask], place, report, least=0)
         _check_masses(lab, stored, report)
+        _check_tis(lab, stored, again.config.tis, place, report)
     for column, expected in (
         ("kept", trace.kept[mask]),
         ("kept_rollout", np.repeat(trace.kept.any(axis=1), batch.length)),
@@ -202,6 +204,25 @@ def _check_masses(lab: StepLab, stored: dict[str, np.ndarray], report: CheckRepo
             if row[name] is None or not np.isclose(row[name], expected, rtol=MASS_TOLERANCE, atol=1e-12):
                 found = _word(row[name])
                 report.say(f"step {lab.step}: {name} is {found} in the metrics, {expected:.9g} over the stored tokens")
+
+
+def _check_tis(
+    lab: StepLab, stored: dict[str, np.ndarray], settings: TisSettings, place: _Places, report: CheckReport
+) -> None:
+    """Where the step measured a gap between sampler and trainer, it and the weights follow from the log-probs."""
+    sampler, trainer = stored["sampler_logprob"], stored["trainer_logprob"]
+    rows = lab.rows(f"SELECT {', '.join(GAP_METRICS)} FROM metrics")
+    measured = [row for row in rows if row["gap_mean"] is not None]
+    if measured and settings.cap is not None:
+        _compare("tis", stored, tis_weights(sampler, trainer, settings.cap), place, report)
+    elif not np.isnan(stored["tis"]).all():
+        first = int(np.argmin(np.isnan(stored["tis"])))
+        report.say(f"{place.name(first)}: tis is {stored['tis'][first]:.9g}, but this step corrected nothing")
+    for row in measured:
+        for name, expected in gap_metrics(sampler, trainer, settings.gap, settings.cap).items():
+            if not _same(row[name], expected):
+                found, word = _word(row[name]), _word(expected)
+                report.say(f"step {lab.step}: {name} is {found} in the metrics, {word} over the stored tokens")
 
 
 def _check_groups(lab: StepLab, again: Replay, split: str, report: CheckReport) -> None:
@@ -259,7 +280,8 @@ class _Places:
 def _stored(lab: StepLab, split: str, length: np.ndarray) -> dict[str, np.ndarray]:
     """What the store says of each token, (tokens,); values of its rollout are repeated."""
     tokens = lab.arrays(
-        f"""SELECT base_advantage, advantage, kept::INT::DOUBLE AS kept, loss_weight{_more(lab.factors("tokens"))}
+        f"""SELECT base_advantage, advantage, kept::INT::DOUBLE AS kept, loss_weight, tis, sampler_logprob,
+        trainer_logprob{_more(lab.factors("tokens"))}
         FROM tokens WHERE split = ? ORDER BY "group", rollout, position""",
         [split],
     )

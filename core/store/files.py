@@ -13,6 +13,21 @@ WRITING, REPLACED, REMOVED = ".writing-", ".replaced-", ".removed-"
 """Prefixes of hidden folders of a run: a step being written, the one it replaces, one taken away for good."""
 
 _STEP = re.compile(r"step=([0-9]{1,12})")
+_TABLE = re.compile(r"([a-z]{1,20})(?:-([0-9]{1,4}))?\.parquet")
+
+
+def table_file(table: str, rank: int = 0) -> str:
+    """A step's file of a table: `tokens.parquet`, and `tokens-1.parquet` for the rows that rank 1 wrote."""
+    return f"{table}-{rank}.parquet" if rank else f"{table}.parquet"
+
+
+def table_files(folder: str) -> dict[str, tuple[str, ...]]:
+    """The paths of a step's files by table, each table's in the order of the ranks that wrote them."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for name in os.listdir(folder):
+        if match := _TABLE.fullmatch(name):
+            found.setdefault(match[1], []).append((int(match[2] or 0), os.path.join(folder, name)))
+    return {table: tuple(path for _, path in sorted(files)) for table, files in found.items()}
 
 
 def step_folder(step: int) -> str:

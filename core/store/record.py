@@ -49,6 +49,7 @@ class SplitRecord:
     ratio: np.ndarray | None = None
     clipped: np.ndarray | None = None
     loss_weight: np.ndarray | None = None
+    tis: np.ndarray | None = None  # None where the sampler's log-probs are the trainer's own, or nothing is corrected
     minibatch: np.ndarray | None = None  # (N,) int: the optimizer's minibatch; None where there is one, or no update
     trace: Trace | None = None  # None for eval
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from core.ranks import ALONE, Ranks
 from core.store import schema
 from core.store.errors import StoreError
 from core.store.factors import Factors
@@ -21,23 +22,34 @@ _OF_GROUPS = ("prompt", "answer", "attempt", "group_kept")
 _OF_ROLLOUTS = ("rollout", "text", "reward", "correctness", "correct", "parts", "traits", "length", "truncated")
 
 
-def tables(record: StepRecord, factors: Factors) -> Tables:
-    """The step's tables; those without a row are left out. Raises StoreError where the record contradicts itself."""
+def tables(record: StepRecord, factors: Factors, ranks: Ranks = ALONE) -> Tables:
+    """The step's tables; those without a row are left out. Raises StoreError where the record contradicts itself.
+
+    Of several ranks, each makes the rows of its own groups and sums them up; `metrics` and `evals` are the first's.
+    """
     parts: dict[str, list[pa.Table]] = {table: [] for table in schema.TABLES}
     for split in record.splits:
         _check(split, record.step)
-        parts["groups"].append(_groups(split, record.step))
-        parts["rollouts"].append(_rollouts(split, record.step, factors.rollout))
+        groups = _own_groups(split, ranks)
+        rollouts = groups[split.group]
+        parts["groups"].append(_groups(split, record.step).filter(groups))
+        parts["rollouts"].append(_rollouts(split, record.step, factors.rollout).filter(rollouts))
         if split.token_ids is not None:
-            tokens = _tokens(split, record.step, factors.token)
+            tokens = _tokens(split, rollouts, record.step, factors.token)
             parts["tokens"].append(tokens)
-            polarity = np.repeat(_polarity(split), split.length)
-            parts["summary"].append(summary_rows(tokens, polarity, np.repeat(split.length, split.length)))
+            length = np.asarray(split.length)[rollouts]
+            polarity = np.repeat(_polarity(split)[rollouts], length)
+            parts["summary"].append(summary_rows(tokens, polarity, np.repeat(length, length)))
     for table, row in (("metrics", record.metrics), ("evals", record.eval)):
-        if row is not None:
+        if row is not None and ranks.first:
             parts[table].append(_one_row(table, {**row, "step": record.step}))
     joined = {table: pa.concat_tables(several) for table, several in parts.items() if several}
     return {table: rows for table, rows in joined.items() if rows.num_rows}
+
+
+def _own_groups(split: SplitRecord, ranks: Ranks) -> np.ndarray:
+    """(P,) bool: the groups whose rows this rank writes, about as many tokens as the others."""
+    return ranks.owners(np.bincount(split.group, split.length, len(split.prompt_id))) == ranks.rank
 
 
 def _check(split: SplitRecord, step: int) -> None:
@@ -103,8 +115,8 @@ def _rollouts(split: SplitRecord, step: int, factors: Sequence[str]) -> pa.Table
         "correctness": split.correctness,
         "correct": np.asarray(split.correct, bool),
         "polarity": _polarity(split),
-        "parts": [_pairs(numbers) for numbers in split.parts],
-        "traits": [_pairs(numbers) for numbers in split.traits],
+        "parts": _maps(split.parts),
+        "traits": _maps(split.traits),
         "length": split.length,
         "truncated": np.asarray(split.truncated, bool),
     }
@@ -128,8 +140,9 @@ def _rollouts(split: SplitRecord, step: int, factors: Sequence[str]) -> pa.Table
     return _table("rollouts", columns, count, rollout_factors=tuple(factors))
 
 
-def _tokens(split: SplitRecord, step: int, factors: Sequence[str]) -> pa.Table:
-    length = np.asarray(split.length)
+def _tokens(split: SplitRecord, rollouts: np.ndarray, step: int, factors: Sequence[str]) -> pa.Table:
+    """The tokens of the chosen rollouts, (N,) bool."""
+    length = np.where(rollouts, split.length, 0)
     count, width = int(length.sum()), split.token_ids.shape[1]
     mask = np.arange(width) < length[:, None]
     if length.max(initial=0) > width:
@@ -143,9 +156,10 @@ def _tokens(split: SplitRecord, step: int, factors: Sequence[str]) -> pa.Table:
         "token_id": split.token_ids[mask],
     }
     if split.token_text is not None:
-        columns["token"] = encode_all(text for texts in split.token_text for text in texts)
+        chosen = (texts for texts, own in zip(split.token_text, rollouts, strict=True) if own)
+        columns["token"] = encode_all(text for texts in chosen for text in texts)
     for name in (
-        "sampler_logprob", "trainer_logprob", "ref_logprob", "entropy", "loss_weight", "ratio", "clipped",
+        "sampler_logprob", "trainer_logprob", "ref_logprob", "entropy", "loss_weight", "tis", "ratio", "clipped",
         "after_logprob", "entropy_after",
     ):  # fmt: skip
         if (values := getattr(split, name)) is not None:
@@ -189,14 +203,19 @@ def _one_row(table: str, row: Mapping[str, Any]) -> pa.Table:
         if name not in known:
             raise StoreError(f"step {row['step']}: {table} has no column {name}")
     values = {
-        name: _pairs(value) if isinstance(value, Mapping) else encode(value) if isinstance(value, str) else value
+        name: _maps([value]) if isinstance(value, Mapping) else [encode(value) if isinstance(value, str) else value]
         for name, value in row.items()
     }
-    return _table(table, {name: [value] for name, value in values.items()}, 1)
+    return _table(table, values, 1)
 
 
-def _pairs(numbers: Mapping[str, float | None]) -> list[tuple[str, float | None]]:
-    return [(encode(str(key)), None if _is_nan(value) else float(value)) for key, value in numbers.items()]
+def _maps(several: Sequence[Mapping[str, float | None]]) -> pa.Array:
+    """Named numbers as one map a row; NaN becomes null."""
+    ends = np.cumsum([0, *map(len, several)])
+    names = {name: encode(str(name)) for name in set().union(*several)}
+    keys = [names[name] for numbers in several for name in numbers]
+    values = np.array([value for numbers in several for value in numbers.values()], dtype=np.float64)
+    return pa.MapArray.from_arrays(pa.array(ends, pa.int32()), keys, pa.array(values, from_pandas=True))
 
 
 def _table(name: str, columns: Mapping[str, Any], count: int, **factors: tuple[str, ...]) -> pa.Table:
@@ -210,7 +229,9 @@ def _table(name: str, columns: Mapping[str, Any], count: int, **factors: tuple[s
         values = columns[field.name]
         if isinstance(values, np.ndarray) and pa.types.is_floating(field.type):
             values = values.astype(field.type.to_pandas_dtype())
-        if isinstance(values, np.ndarray):
+        if isinstance(values, pa.Array):
+            arrays.append(values)
+        elif isinstance(values, np.ndarray):
             arrays.append(pa.array(values, type=field.type, from_pandas=True))
         elif pa.types.is_string(field.type):
             arrays.append(pa.array(values, type=field.type))

@@ -12,6 +12,7 @@ made before its update; a finished run has one more folder, step = total, with t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -72,10 +73,15 @@ METRICS = _table(
     ("loss", _f64, "", "total loss, mean over the step's updates"),
     ("policy_loss", _f64, "", "policy part of the loss"),
     ("kl", _f64, "nats", "k3 estimate of the KL to the base model; null where it is not computed"),
-    ("clip_low_share", _f64, "", "share of kept tokens clipped at the lower bound in their last gradient pass"),
-    ("clip_high_share", _f64, "", "share of kept tokens clipped at the upper bound"),
+    ("clip_low_share", _f64, "", "share clipped at the lower bound in the last gradient pass, of kept tokens with one"),
+    ("clip_high_share", _f64, "", "the same at the upper bound"),
     ("ratio_mean", _f64, "", "mean importance ratio in the last gradient pass"),
     ("ratio_max", _f64, "", "largest importance ratio in the last gradient pass"),
+    ("gap_mean", _f64, "nats", "mean |trainer - sampler| log-prob over response tokens; null where they are one model"),
+    ("gap_max", _f64, "nats", "the largest |trainer - sampler| log-prob; null like gap_mean, as are the next three"),
+    ("gap_share", _f64, "", "share of response tokens where |trainer - sampler| is more than tis.gap"),
+    ("tis_mean_ratio", _f64, "", "mean of exp(trainer - sampler) over response tokens, before the cap"),
+    ("tis_capped_share", _f64, "", "share of response tokens that tis.cap cuts; null also without a cap"),
     ("grad_norm", _f64, "", "gradient norm before clipping, mean over updates"),
     ("update_norm", _f64, "", "norm of the change of the adapter's weights over the step"),
     ("lr", _f64, "", "learning rate of the last update"),
@@ -85,7 +91,7 @@ METRICS = _table(
     ("tokens_per_second", _f64, "tokens/s", "sampled tokens over the time of the whole step"),
     ("time_sample", _f64, "s", "sampling"),
     ("time_verify", _f64, "s", "verifying and decoding"),
-    ("time_forward", _f64, "s", "trainer forward without gradient, where a rule needs it"),
+    ("time_forward", _f64, "s", "trainer forward without gradient, where another engine or low precision sampled"),
     ("time_reference", _f64, "s", "reference forward"),
     ("time_advantage", _f64, "s", "advantages and loss weights"),
     ("time_update", _f64, "s", "forward, backward and optimizer"),
@@ -110,7 +116,7 @@ EVALS = _table(
     ("length_correct", _f64, "tokens", "mean length of correct responses"),
     ("length_wrong", _f64, "tokens", "mean length of wrong responses"),
     ("truncated_share", _f64, "", "share of rollouts stopped by the length limit"),
-    ("entropy", _f64, "nats", "mean entropy over response tokens"),
+    ("entropy", _f64, "nats", "mean entropy over response tokens; null where the engine gives none"),
     ("traits", _numbers, "", "mean of each trait over rollouts"),
     ("traits_correct", _numbers, "", "the same over correct rollouts"),
 )
@@ -173,8 +179,9 @@ TOKENS = _table(
     ("advantage", _f32, "", "what the trainer trained on: base x factors, 0 where dropped"),
     ("kept", _bool, "", "takes part in the loss and its denominators"),
     ("loss_weight", _f32, "", "what the aggregation multiplies the token's term by; null in probes"),
-    ("ratio", _f32, "", "importance ratio at the token's last gradient pass; null in probes"),
-    ("clipped", _bool, "", "whether clipping stopped its gradient in that pass; null in probes"),
+    ("tis", _f32, "", "min(exp(trainer - sampler log-prob), tis.cap), times the policy term; null where not applied"),
+    ("ratio", _f32, "", "importance ratio at the token's last gradient pass; null without one (advantages 0, probes)"),
+    ("clipped", _bool, "", "whether clipping stopped its gradient in that pass, false without one; null in probes"),
     ("after_logprob", _f32, "nats", "log-prob of the same token after the update; null where not recorded"),
     ("entropy_after", _f32, "nats", "entropy at the same place after the update; null where not recorded"),
 )
@@ -213,6 +220,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
 }  # fmt: skip
 
 
+@lru_cache
 def arrow(table: str, rollout_factors: tuple[str, ...] = (), token_factors: tuple[str, ...] = ()) -> pa.Schema:
     """The Arrow schema of a table, with the factor columns of one method (`f_<id>`, float32, null where absent)."""
     extra = {"rollouts": rollout_factors, "tokens": token_factors}.get(table, ())

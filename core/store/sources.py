@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from core.store import schema
 from core.store.errors import StoreError
 from core.store.factors import read_schema
-from core.store.files import SEALED, STEPS, live_steps
+from core.store.files import SEALED, STEPS, live_steps, table_files
 
 _TYPES = {
     "int64": "BIGINT", "int32": "INTEGER", "int8": "TINYINT", "float": "FLOAT", "double": "DOUBLE", "string": "VARCHAR",
@@ -46,8 +46,8 @@ class Source:
     live: dict[int, Path]
     """Live steps that the sealed file does not already hold, with their folders."""
     live_columns: dict[str, frozenset[str]]
-    files: dict[str, dict[int, str]]
-    """The Parquet file of each table and live step that has rows in it."""
+    files: dict[str, dict[int, tuple[str, ...]]]
+    """The Parquet files of each table and live step that has rows in it: one for each process that wrote some."""
     factors: dict[str, frozenset[str]]
     """Factor columns of `rollouts` and `tokens`."""
 
@@ -57,8 +57,8 @@ class Source:
 
     def select_live(self, table: str, columns: dict[str, str], step: int | None = None) -> str:
         """The run's live rows of a table as a SELECT of `run` and these columns; of all steps or one. '' for none."""
-        files = list(self.files[table].values()) if step is None else [self.files[table].get(step)]
-        files = [file for file in files if file]
+        by_step = self.files[table]
+        files = [file for number in (by_step if step is None else (step,)) for file in by_step.get(number, ())]
         return self._query(columns, self.live_columns[table], _parquet(files)) if files else ""
 
     def select_sealed(self, table: str, columns: dict[str, str], step: int | None = None) -> str:
@@ -98,11 +98,11 @@ def find(path: Path, connection: duckdb.DuckDBPyConnection, catalog: str) -> Sou
         for step, folder in live_steps(path).items()
         if step not in sealed_steps or sealed_steps[step] != _mtime(folder)
     }
-    files: dict[str, dict[int, str]] = {table: {} for table in schema.TABLES}
+    files: dict[str, dict[int, tuple[str, ...]]] = {table: {} for table in schema.TABLES}
     for step, folder in live.items():
-        for table, file in files_of(str(folder), _mtime(folder)).items():
-            files[table][step] = file
-    live_columns = {table: _common_columns(list(found.values())) for table, found in files.items() if found}
+        for table, found in files_of(str(folder), _mtime(folder)).items():
+            files[table][step] = found
+    live_columns = {table: _common_columns(list(by_step.values())) for table, by_step in files.items() if by_step}
     declared = read_schema(path)
     factors = {
         table: frozenset(
@@ -168,15 +168,14 @@ def literal(text: str) -> str:
 
 
 @lru_cache(maxsize=200_000)
-def files_of(folder: str, mtime_ns: int) -> dict[str, str]:
+def files_of(folder: str, mtime_ns: int) -> dict[str, tuple[str, ...]]:
     """The Parquet files that a step's folder holds, by table; a folder never changes once it is there."""
-    names = set(os.listdir(folder))
-    return {table: os.path.join(folder, name) for table in schema.TABLES if (name := f"{table}.parquet") in names}
+    return {table: files for table, files in table_files(folder).items() if table in schema.TABLES}
 
 
-def _common_columns(files: list[str]) -> frozenset[str]:
-    """The columns of the first and the last file: all have them, even if a newer version of the lab went on."""
-    first, last = files[0], files[-1]
+def _common_columns(steps: list[tuple[str, ...]]) -> frozenset[str]:
+    """The columns of the first and the last step: all have them, even if a newer version of the lab went on."""
+    first, last = steps[0][0], steps[-1][0]
     return columns_of(first, _mtime(first)) & columns_of(last, _mtime(last))
 
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 MAX_LENGTH = 100_000
 """Characters of a statement."""
 
+_MISSING = re.compile(r"Table with name (\S+) does not exist")
+
 _SELECTING = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
 _REFUSED_FUNCTIONS = {
     "query",
@@ -85,6 +87,10 @@ def query(
         except (duckdb.IOException, FileNotFoundError) as error:  # a step was taken away between looking and copying
             if last:
                 raise StoreError(_sentence(error)) from error
+        except duckdb.CatalogException as error:
+            missing = _MISSING.search(str(error))
+            tables = f"the table {missing[1]} does not exist; there are {', '.join(schema.TABLES)}" if missing else ""
+            raise StoreError(tables or _sentence(error)) from error
         except duckdb.Error as error:
             raise StoreError(_sentence(error)) from error
     return Result(

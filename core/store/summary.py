@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
 from core.store import schema
+
+_CELL = ("step", "split", "polarity", "bin", "field")
 
 
 def summary_rows(tokens: pa.Table, polarity: np.ndarray, length: np.ndarray) -> pa.Table:
@@ -20,7 +25,7 @@ def summary_rows(tokens: pa.Table, polarity: np.ndarray, length: np.ndarray) -> 
     tenth = (tokens["position"].to_numpy().astype(np.int64) * schema.SUMMARY_BINS) // length
     cell = (polarity > 0) * schema.SUMMARY_BINS + tenth
     cells = 2 * schema.SUMMARY_BINS
-    columns: dict[str, list] = {column.name: [] for column in schema.SUMMARY}
+    parts: list[dict[str, Any]] = []
     with np.errstate(invalid="ignore"):  # infinities may be stored; what they make of a product is no value
         fields = _fields(tokens)
     for field, values in fields.items():
@@ -33,17 +38,38 @@ def summary_rows(tokens: pa.Table, polarity: np.ndarray, length: np.ndarray) -> 
         squares = np.bincount(place, weights=value**2, minlength=cells)
         bin_of = np.searchsorted(edges, value, side="right")
         histogram = np.bincount(place * bins + bin_of, minlength=cells * bins).reshape(cells, bins)
-        for i in np.flatnonzero(n):
-            columns["polarity"].append(1 if i >= schema.SUMMARY_BINS else -1)
-            columns["bin"].append(int(i % schema.SUMMARY_BINS))
-            columns["field"].append(field)
-            columns["n"].append(int(n[i]))
-            columns["sum"].append(float(total[i]))
-            columns["sum_squares"].append(float(squares[i]))
-            columns["histogram"].append(histogram[i].tolist())
-    columns["step"] = [step] * len(columns["field"])
-    columns["split"] = [split] * len(columns["field"])
-    return pa.table(columns, schema=schema.arrow("summary"))
+        some = np.flatnonzero(n)
+        parts.append(
+            {
+                "step": np.full(len(some), step),
+                "split": [split] * len(some),
+                "polarity": np.where(some >= schema.SUMMARY_BINS, 1, -1),
+                "bin": some % schema.SUMMARY_BINS,
+                "field": [field] * len(some),
+                "n": n[some],
+                "sum": total[some],
+                "sum_squares": squares[some],
+                "histogram": pa.ListArray.from_arrays(np.arange(len(some) + 1, dtype=np.int32) * bins,
+                                                      histogram[some].ravel()),
+            }
+        )  # fmt: skip
+    wanted = schema.arrow("summary")
+    return pa.concat_tables(
+        pa.table([pa.array(part[column.name], column.type) for column in wanted], schema=wanted) for part in parts
+    )
+
+
+def add_up(parts: Sequence[pa.Table]) -> pa.Table:
+    """The summary of all tokens, from the summaries of disjoint sets of them."""
+    if len(parts) == 1:
+        return parts[0]
+    cells: dict[tuple, dict[str, Any]] = {}
+    for row in (row for part in parts for row in part.to_pylist()):
+        cell = cells.setdefault(tuple(row[key] for key in _CELL), row)
+        if cell is not row:
+            cell |= {name: cell[name] + row[name] for name in ("n", "sum", "sum_squares")}
+            cell["histogram"] = [a + b for a, b in zip(cell["histogram"], row["histogram"], strict=True)]
+    return pa.Table.from_pylist(list(cells.values()), schema=schema.arrow("summary"))
 
 
 def _fields(tokens: pa.Table) -> dict[str, np.ndarray]:

@@ -2,11 +2,14 @@
 
 A step is a folder `steps/step=000123/` with one Parquet file for each table that has rows. It is written into a hidden
 folder of the run, every file and folder flushed to the disk, then moved into place by one rename. A reader, or a
-machine that loses power, meets a whole step or none. One process writes a run at a time; any number read it.
+machine that loses power, meets a whole step or none. One process writes a run at a time, or several that train it
+together: each then writes a file of its own groups' rows (`tokens-1.parquet`), and the first moves the folder into
+place when all are done. Any number of processes read it.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import time
@@ -16,39 +19,74 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from core.ranks import ALONE, Ranks
 from core.store.errors import StoreError
 from core.store.factors import Factors, read_schema, write_factors
-from core.store.files import REPLACED, STEPS, WRITING, clear_leftovers, flush, live_steps, step_folder, take_away
+from core.store.files import (
+    REPLACED,
+    STEPS,
+    WRITING,
+    clear_leftovers,
+    flush,
+    live_steps,
+    step_folder,
+    table_file,
+    take_away,
+)
 from core.store.record import StepRecord
-from core.store.rows import tables
+from core.store.rows import Tables, tables
+from core.store.schema import TABLES
+from core.store.summary import add_up
 
 
-def write_step(run_dir: str | Path, record: StepRecord) -> float:
+def write_step(run_dir: str | Path, record: StepRecord, ranks: Ranks = ALONE) -> float:
     """Write a step, in place of an earlier one of the same number. Returns the seconds it took.
 
-    Raises StoreError for a record that contradicts itself or the run's schema, OSError where the disk refuses; either
-    leaves the run as it was.
+    Several ranks all call it, with the same record. Raises StoreError for a record that contradicts itself or the run's
+    schema, OSError where the disk refuses; either leaves the run as it was.
     """
     started = time.perf_counter()
     run_dir = Path(run_dir)
     if record.step < 0:
         raise StoreError(f"step {record.step}: steps count from 0")
-    contents = tables(record, _factors(run_dir, record))
+    contents = tables(record, _factors(run_dir, record), ranks)
     name = step_folder(record.step)
     steps, writing = run_dir / STEPS, run_dir / (WRITING + name)
+    if not ranks.first:
+        _write_share(writing, contents, ranks)
+        return time.perf_counter() - started
     steps.mkdir(exist_ok=True)
     shutil.rmtree(writing, ignore_errors=True)
     writing.mkdir()
     try:
-        with ThreadPoolExecutor(max(len(contents), 1)) as pool:  # flushed together, they cost the disk one wait
-            list(pool.map(lambda table: _write_table(writing / f"{table}.parquet", contents[table]), contents))
+        _write_share(writing, contents, ranks)
         flush(writing)
         _move(writing, steps / name, run_dir / (REPLACED + name))
     except BaseException:
-        shutil.rmtree(writing, ignore_errors=True)
+        if ranks.world == 1:  # others may still write there; the next start clears it
+            shutil.rmtree(writing, ignore_errors=True)
         raise
     flush(steps)
     return time.perf_counter() - started
+
+
+def _write_share(folder: Path, contents: Tables, ranks: Ranks) -> None:
+    """Write and flush a rank's tables once the folder is there; returns when all ranks have. The first has the sums."""
+    summaries = [part for part in ranks.gather(contents.pop("summary", None)) if part is not None]
+    if summaries and ranks.first:
+        contents["summary"] = add_up(summaries)
+    files = {folder / table_file(table, ranks.rank): rows for table, rows in contents.items()}
+    for path, rows in files.items():
+        _write_table(path, rows)
+    list(_flushers(os.getpid()).map(flush, files))
+    ranks.gather(None)
+
+
+@functools.cache
+def _flushers(pid: int) -> ThreadPoolExecutor:
+    """Threads in which files are flushed together, at the price of one wait for the disk. A process keeps its own:
+    starting them takes as long as writing the tables of a small step."""
+    return ThreadPoolExecutor(len(TABLES), thread_name_prefix=f"flush-{pid}")
 
 
 def _write_table(path: Path, rows: pa.Table) -> None:
@@ -57,12 +95,11 @@ def _write_table(path: Path, rows: pa.Table) -> None:
         rows,
         path,
         row_group_size=8192,  # a group's tokens are then found without reading the whole step
-        compression="zstd",
-        use_dictionary=not few,
-        write_statistics=not few,
+        compression="lz4",  # the CPU time of a small step is in the headers, so a quick one; sealing compresses better
+        use_dictionary=[] if few else [field.name for field in rows.schema if pa.types.is_string(field.type)],
+        write_statistics=not few and [name for name in ("group",) if name in rows.column_names],
         store_schema=False,
     )
-    flush(path)
 
 
 def _move(folder: Path, place: Path, hidden: Path) -> None:

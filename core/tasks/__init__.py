@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from core.tasks.base import Prompt, Task, Verdict
 from core.tasks.embedded import EmbeddedTask
+from core.tasks.sums import SumsTask
 
 
 class TaskError(ValueError):
     """An unknown task; the message is one sentence for the person who named it."""
 
 
-_TASKS: dict[str, type[EmbeddedTask]] = {EmbeddedTask.name: EmbeddedTask}
+_TASKS: dict[str, type[Task]] = {task.name: task for task in (EmbeddedTask, SumsTask)}
 
 
 def task_names() -> tuple[str, ...]:

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+POOL_SEED = 0
+"""Every run of a task draws from the same pool, whatever its seed: the seed is that of the walk through it."""
+
 
 @dataclass(frozen=True)
 class Prompt:

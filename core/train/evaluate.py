@@ -64,7 +64,9 @@ class Evaluator:
             "greedy": greedy,
             "reward": mean(record.reward),
             "truncated_share": mean(record.truncated),
-            "entropy": float(record.entropy.sum(dtype=np.float64) / record.length.sum()),
+            "entropy": (
+                None if record.entropy is None else float(record.entropy.sum(dtype=np.float64) / record.length.sum())
+            ),
             **by_correctness("length", record.length, record.correct),
             "traits": mean_traits(record.traits),
             "traits_correct": mean_traits([t for t, right in zip(record.traits, record.correct, strict=True) if right]),

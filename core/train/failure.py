@@ -16,8 +16,8 @@ FAILED_BATCH = "failed_batch.npz"
 def keep_batch(run_dir: Path, step: int, samples: Samples, plan: Plan) -> str:
     """Write what the update was given to `run_dir/failed_batch.npz` (plain arrays, no pickle); the file's name.
 
-    (N,) group, rollout, reward, length, minibatch; (N, T) token_ids, old_logprob, advantage, loss_weight and, where it
-    is used, ref_logprob; (P,) prompt.
+    (N,) group, rollout, reward, length, minibatch; (N, T) token_ids, old_logprob, advantage, loss_weight and, where
+    they are used, tis and ref_logprob; (P,) prompt.
     """
     record = samples.record
     arrays = {
@@ -33,6 +33,8 @@ def keep_batch(run_dir: Path, step: int, samples: Samples, plan: Plan) -> str:
         "advantage": plan.advantage,
         "loss_weight": plan.weight,
     }
+    if plan.tis is not None:
+        arrays["tis"] = plan.tis
     if plan.reference is not None:
         arrays["ref_logprob"] = plan.reference
     aside = run_dir / f".{FAILED_BATCH}"

@@ -1,7 +1,8 @@
 """Log-probs and entropies of given responses: one way for training, the reference and the after-update pass.
 
-Rows are prompt + response, right-padded, so causal attention needs no mask; micro-batches hold rows of like length.
-The head is applied to the positions that predict response tokens, and to no others.
+Two paths give the same numbers. Llama-like models in float32 take packed rollouts (`core.train.llama`). Any other model
+reads rows of prompt + response, right-padded, so causal attention needs no mask, in micro-batches of like length. In
+both the head is applied to the positions that predict response tokens, and to no others.
 """
 
 from __future__ import annotations
@@ -12,23 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-MAX_TOKENS = 16_384
-"""Padded tokens of a micro-batch at most."""
-MAX_LOGITS = 2**27
-"""Numbers in a micro-batch's logits at most (half a gigabyte in float32)."""
+from core.limits import PACKED_BYTES, PACKED_LONGEST, micro_batch_tokens
+from core.train.head import token_logprobs
+from core.train.llama import PackedLlama, trains
+from core.train.packing import Sequences, by_prompt, like_length
 
-
-@dataclass(frozen=True)
-class Sequences:
-    """N responses with their prompts."""
-
-    prompt_ids: list[list[int]]  # one list a rollout (the rollouts of a group share theirs)
-    token_ids: np.ndarray  # (N, T) int32
-    length: np.ndarray  # (N,) int32
-
-    def rows(self, rows: np.ndarray) -> Sequences:
-        """The chosen rollouts."""
-        return Sequences([self.prompt_ids[row] for row in rows], self.token_ids[rows], self.length[rows])
+__all__ = ["Piece", "Scorer", "Sequences"]
 
 
 @dataclass(frozen=True)
@@ -44,19 +34,34 @@ class Piece:
 class Scorer:
     """Scores responses with a causal language model (a PEFT model's adapter included) at the sampling temperature."""
 
-    def __init__(self, model: torch.nn.Module, temperature: float):
+    def __init__(self, model: torch.nn.Module, temperature: float, max_tokens: int | None = None, packed: bool = True):
         self.model = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.temperature = temperature
         self.head = self.model.get_output_embeddings()
         self.plain_head = self._head_is_plain()
+        self.packed = PackedLlama(self.model) if packed and trains(self.model) else None
         vocabulary = self.model.config.get_text_config().vocab_size
-        self.max_tokens = max(1024, min(MAX_TOKENS, MAX_LOGITS // vocabulary))
+        self.max_tokens = micro_batch_tokens(vocabulary, max_tokens)
 
     def pieces(self, sequences: Sequences, entropy: bool = False) -> Iterator[Piece]:
         """The rollouts in micro-batches, each row once; gradients flow where they are enabled."""
+        if not len(sequences.length):
+            return
         prompts = np.array([len(ids) for ids in sequences.prompt_ids])
-        for rows in micro_batches(prompts + sequences.length, self.max_tokens):
-            yield self._piece(sequences, rows, entropy)
+        packed = self.packed if (prompts + sequences.length <= PACKED_LONGEST).all() else None
+        batches = (
+            like_length(prompts + sequences.length, self.max_tokens)
+            if packed is None
+            else _within(sequences, packed, self.max_tokens)
+        )
+        for rows in batches:
+            chosen = sequences.rows(rows)
+            width = int(chosen.length.max())
+            mask = np.arange(width) < chosen.length[:, None]
+            target = self._tensor(chosen.token_ids[:, :width][mask])
+            mask = torch.from_numpy(mask).to(self.model.device)
+            logprob, spread = self._logprobs(chosen, target, packed, entropy)
+            yield Piece(rows, _scatter(logprob, mask), None if spread is None else _scatter(spread, mask), mask)
 
     def score(self, sequences: Sequences) -> tuple[np.ndarray, np.ndarray]:
         """(N, T) float32 log-probs and entropies, without gradient."""
@@ -69,39 +74,42 @@ class Scorer:
                 entropy[piece.rows, :width] = piece.entropy.cpu().numpy()
         return logprob, entropy
 
-    def _piece(self, sequences: Sequences, rows: np.ndarray, entropy: bool) -> Piece:
-        device = self.model.device
-        length = sequences.length[rows]
-        width = int(length.max())
-        prompts = np.array([len(sequences.prompt_ids[row]) for row in rows])
-        ids = np.zeros((len(rows), int((prompts + length).max()) - 1), dtype=np.int64)
-        for i, row in enumerate(rows):
-            whole = [*sequences.prompt_ids[row], *sequences.token_ids[row, : length[i]]]
-            ids[i, : len(whole) - 1] = whole[:-1]  # nothing is predicted from the last token
-        positions = np.arange(width)[None, :]
-        mask = positions < length[:, None]
-        flat = (np.arange(len(rows))[:, None] * ids.shape[1] + prompts[:, None] - 1 + positions)[mask]
+    def _logprobs(
+        self, sequences: Sequences, target: torch.Tensor, packed: PackedLlama | None, entropy: bool
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """(m,) log-probs of the response tokens `target`, row by row, and entropies if wanted."""
+        if packed is None and not self.plain_head:
+            ids, predicting = self._padded(sequences)
+            logits = self.model(input_ids=ids, use_cache=False).logits.flatten(0, 1).index_select(0, predicting)
+            logp = (logits.float() / self.temperature).log_softmax(-1)
+            spread = torch.special.entr(logp.exp()).sum(-1) if entropy else None
+            return logp.gather(-1, target[:, None])[:, 0], spread
+        hidden = self._hidden(sequences) if packed is None else packed.hidden(sequences)
+        return token_logprobs(hidden, self.head.weight, target, self.temperature, entropy)
 
-        logits = self._logits(torch.from_numpy(ids).to(device), torch.from_numpy(flat).to(device))
-        logits = logits.float() / self.temperature
-        target = torch.from_numpy(sequences.token_ids[rows, :width][mask].astype(np.int64)).to(device)
-        mask = torch.from_numpy(mask).to(device)
-        picked = logits.gather(-1, target[:, None])[:, 0] - logits.logsumexp(-1)
-        spread = None
-        if entropy:
-            spread = _scatter(torch.special.entr(logits.softmax(-1)).sum(-1), mask)
-        return Piece(rows, _scatter(picked, mask), spread, mask)
+    def _hidden(self, sequences: Sequences) -> torch.Tensor:
+        """(m, E) the states that the response tokens are predicted from."""
+        ids, predicting = self._padded(sequences)
+        return self.model.base_model(input_ids=ids, use_cache=False).last_hidden_state.flatten(0, 1)[predicting]
 
-    def _logits(self, input_ids: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
-        """(tokens, V) logits at the flat indices into (n, L)."""
-        if self.plain_head:
-            hidden = self.model.base_model(input_ids=input_ids, use_cache=False).last_hidden_state
-            return self.head(hidden.flatten(0, 1).index_select(0, flat))
-        return self.model(input_ids=input_ids, use_cache=False).logits.flatten(0, 1).index_select(0, flat)
+    def _padded(self, sequences: Sequences) -> tuple[torch.Tensor, torch.Tensor]:
+        """(n, L) prompt + response, and the flat indices of the places that predict response tokens."""
+        prompts = np.array([len(ids) for ids in sequences.prompt_ids])
+        ids = np.zeros((len(prompts), int((prompts + sequences.length).max()) - 1), dtype=np.int64)
+        for row, (prompt, response, count) in enumerate(
+            zip(sequences.prompt_ids, sequences.token_ids, sequences.length, strict=True)
+        ):
+            ids[row, : len(prompt) + count - 1] = [*prompt, *response[: count - 1]]  # from the last comes nothing
+        first = np.arange(len(prompts)) * ids.shape[1] + prompts - 1
+        predicting = [np.arange(start, start + count) for start, count in zip(first, sequences.length, strict=True)]
+        return self._tensor(ids), self._tensor(np.concatenate(predicting))
+
+    def _tensor(self, array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array.astype(np.int64)).to(self.model.device)
 
     def _head_is_plain(self) -> bool:
-        """Whether the logits are the output layer alone; some models scale or cap them afterwards."""
-        if self.head is None:
+        """Whether the logits are the output layer's frozen weight alone; some models scale or cap them afterwards."""
+        if type(self.head) is not torch.nn.Linear or self.head.bias is not None or self.head.weight.requires_grad:
             return False
         ids = torch.arange(4, device=self.model.device)[None] % self.model.config.get_text_config().vocab_size
         with torch.inference_mode():
@@ -109,19 +117,21 @@ class Scorer:
             return torch.equal(self.head(hidden), self.model(input_ids=ids, use_cache=False).logits)
 
 
-def micro_batches(lengths: np.ndarray, max_tokens: int) -> Iterator[np.ndarray]:
-    """Rows in batches of like length, longest first: at most `max_tokens` padded tokens (a longer row goes alone), and
-    from 8 rows on a batch ends where padding would pass a quarter of a row."""
-    order = np.argsort(-lengths, kind="stable")
-    start = 0
-    for end in range(1, len(order) + 1):
-        longest = lengths[order[start]]
-        rows = end - start
-        if end == len(order):
-            yield order[start:]
-        elif (rows + 1) * longest > max_tokens or (rows >= 8 and lengths[order[end]] < 0.75 * longest):
+def _within(sequences: Sequences, packed: PackedLlama, max_tokens: int) -> Iterator[np.ndarray]:
+    """Rows in micro-batches, the rollouts of a prompt next to each other, by what training keeps of them."""
+    prompt_of = by_prompt(sequences.prompt_ids)
+    order = np.argsort(prompt_of, kind="stable")
+    start = tokens = kept = 0
+    for end, row in enumerate(order):
+        prompt, length = len(sequences.prompt_ids[row]), int(sequences.length[row])
+        own = np.array([length, packed.kept_bytes(length, prompt)])
+        with_prompt = own + np.array([prompt, packed.kept_bytes(prompt)])
+        more = own if end > start and prompt_of[order[end - 1]] == prompt_of[row] else with_prompt
+        if end > start and (tokens + more[0] > max_tokens or kept + more[1] > PACKED_BYTES):
             yield order[start:end]
-            start = end
+            start, tokens, kept, more = end, 0, 0, with_prompt
+        tokens, kept = tokens + more[0], kept + more[1]
+    yield order[start:]
 
 
 def _scatter(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -11,69 +11,74 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from core.advantage import compute, loss_weights
-from core.config import RunConfig, dump, read_run
-from core.engines.base import EngineError
-from core.engines.transformers import TransformersEngine
+from core.advantage import compute, loss_weights, tis_weights
+from core.config import ConfigError, RunConfig, dump, read_run
+from core.engines.base import Engine, EngineError
+from core.engines.choose import engine_name, make_engine
+from core.engines.shared import SharedEngine
+from core.ranks import ALONE, Ranks
 from core.store import StepRecord, drop_steps_from, write_schema, write_step
 from core.store.files import replace_text
 from core.tasks import get_task
+from core.tasks.base import POOL_SEED
 from core.train import checkpoint
+from core.train.allocator import keep_freed_memory
 from core.train.clock import Clock
-from core.train.environment import check_same, environment
+from core.train.environment import check_same, environment, use_threads
 from core.train.evaluate import Evaluation, Evaluator
 from core.train.failure import keep_batch, not_finite
 from core.train.metrics import step_metrics
 from core.train.policy import load_policy
 from core.train.prompts import Cursor
+from core.train.ranks import check_alike, score
 from core.train.reporter import Reporter, TrainingError
 from core.train.sampler import Sampler, without_signal
 from core.train.samples import Samples
 from core.train.update import NotFiniteError, Plan, Updated, Updater, minibatches
 
 ADAPTER = "adapter"
-POOL_SEED = 0
-"""Every run of a task draws from the same pool, whatever its seed: the seed is that of the walk through it."""
 
 
-def train(run_dir: Path, reporter: Reporter) -> str:
+def train(run_dir: Path, reporter: Reporter, ranks: Ranks = ALONE) -> str:
     """Train until the config's steps are done or the reporter asks to stop: "finished" or "stopped".
 
-    Raises TrainingError where training cannot go on; the steps written until then stay.
+    Several ranks train one run when each calls it; rank 0's reporter decides. Raises TrainingError where training
+    cannot go on; the steps written until then stay.
     """
-    trainer = Trainer(Path(run_dir), reporter)
-    reporter.started(trainer.config.steps, trainer.done)
-    while trainer.done < trainer.config.steps:
-        if reporter.should_stop():
-            trainer.leave()
-            return "stopped"
-        trainer.step()
-    trainer.finish()
+    with closing(Trainer(Path(run_dir), reporter, ranks)) as trainer:
+        reporter.started(trainer.config.steps, trainer.done)
+        while trainer.done < trainer.config.steps:
+            if ranks.broadcast(reporter.should_stop()):
+                trainer.leave()
+                return "stopped"
+            trainer.step()
+        trainer.finish()
     return "finished"
 
 
 class Trainer:
     """A run in memory. `done` counts the steps done, and so is the number of the next one."""
 
-    def __init__(self, run_dir: Path, reporter: Reporter):
-        self.run_dir, self.reporter = run_dir, reporter
+    def __init__(self, run_dir: Path, reporter: Reporter, ranks: Ranks = ALONE):
+        self.run_dir, self.reporter, self.ranks = run_dir, reporter, ranks
         place = checkpoint.latest(run_dir)
         stored = checkpoint.read_state(place) if place else None
-        self.config = config = _config(run_dir, stored)
+        self.config = config = _config(run_dir, stored, ranks)
         self.schedule_steps = config.schedule_steps or config.steps
         self.method = config.build_method()
-        if threads := config.threads or (stored and stored["environment"]["threads"]) or config.cpu_threads:
-            torch.set_num_threads(int(threads))
+        use_threads(config, stored and stored["environment"], ranks.world)
+        keep_freed_memory()
         reporter.loading(f"loading the model {config.model}")
         self.policy = load_policy(config)
-        self.environment = environment(self.policy.device.type)
+        device = self.policy.device.type
+        self.environment = environment(device, ranks.world, engine_name(config, device))
         task = get_task(config.task.name)
         self.cursor = Cursor(task.train_pool(config.task.pool_size, POOL_SEED), config.seed)
         if len(self.cursor.pool) < config.prompts_per_step:
@@ -81,13 +86,14 @@ class Trainer:
                 f"prompts_per_step is {config.prompts_per_step}, but the task {task.name!r} has only "
                 f"{len(self.cursor.pool)} distinct training prompts: lower it"
             )
-        self.sampler = Sampler(TransformersEngine(self.policy.model, self.policy.tokenizer), task, config)
-        self.evaluator = Evaluator(self.sampler, config)
-        self.updater = Updater(self.policy, config, self.method.loss)
+        self.updater = Updater(self.policy, config, self.method.loss, ranks)
         self.done = 0
         self.checkpointed: int | None = None
         self.time_write = 0.0
         self._resume(place, stored)
+        self.engine = self._start_engine()
+        self.sampler = Sampler(self.engine, task, config, ranks)
+        self.evaluator = Evaluator(self.sampler, config)
 
     def step(self) -> None:
         """Sample, verify, (score,) advantage, updates, (after-update forward,) write the step, checkpoint."""
@@ -102,10 +108,10 @@ class Trainer:
             plan = self._advantages(samples, number, clock)
             updated = self._update(samples, plan, number, clock)
             self._after(samples, evaluation, clock)
-        metrics = step_metrics(number, collected, updated, self.entropy_source, clock)
+        metrics = step_metrics(number, collected, updated, self.config.tis, clock)
         metrics |= {"time_evaluate": clock.seconds["evaluate"], "time_write": self.time_write}
         start = time.perf_counter()
-        write_step(self.run_dir, _record(number, evaluation, samples, metrics))
+        write_step(self.run_dir, _record(number, evaluation, samples, metrics), self.ranks)
         self.done += 1
         if self.done % self.config.checkpoint_every == 0 or self.done == self.config.steps:
             self._checkpoint()
@@ -116,25 +122,34 @@ class Trainer:
         """Stopped: everything that resuming needs, and the adapter as it is."""
         if self.checkpointed != self.done:
             self._checkpoint()
-        self.policy.save(self.run_dir / ADAPTER)
+        self._save_adapter()
 
     def finish(self) -> None:
         """All steps are done: the evaluation of the last policy, in a folder of its own, and the adapter."""
         with self._failures(self.done):
             evaluation = self._evaluate(self.done, Clock())
         if evaluation:
-            write_step(self.run_dir, _record(self.done, evaluation))
+            write_step(self.run_dir, _record(self.done, evaluation), self.ranks)
             self.reporter.step_done(self.done - 1, _passed(evaluation))
-        self.policy.save(self.run_dir / ADAPTER)
+        self._save_adapter()
 
-    @property
-    def entropy_source(self) -> str:
-        return "trainer" if self._scores_again else "sampler"
+    def close(self) -> None:
+        """Give back what the engine holds; training is over, however it ended."""
+        self.engine.close()
 
-    @property
-    def _scores_again(self) -> bool:
-        """Whether the trainer's log-probs need their own pass: in low precision the sampler's are rounded otherwise."""
-        return self.config.precision != "float32"
+    def _start_engine(self) -> Engine:
+        if engine_name(self.config, self.policy.device.type) == "vllm":
+            self.reporter.loading("starting vLLM (about half a minute)")
+        try:
+            engine = make_engine(self.config, self.policy, self.run_dir, self.ranks.rank)
+        except (ConfigError, EngineError) as error:
+            raise TrainingError(str(error)) from error
+        return engine if self.ranks.world == 1 else SharedEngine(engine, self.ranks)
+
+    def _must_score(self, samples: Samples) -> bool:
+        """Whether the trainer's log-probs need their own pass: an engine without entropies is not the trainer's model,
+        and in low precision the sampler's log-probs are rounded otherwise."""
+        return samples.record.entropy is None or self.config.precision != "float32"
 
     @property
     def _wants_reference(self) -> bool:
@@ -151,6 +166,11 @@ class Trainer:
             if self.done > self.config.steps:
                 raise TrainingError(f"steps is {self.config.steps}, but the run has done {self.done} already: raise it")
             self.reporter.log(f"resuming after {self.done} steps, from {place.parent.name}/{place.name}")
+        if self.ranks.first:
+            self._prepare_store()
+        self.ranks.gather(None)
+
+    def _prepare_store(self) -> None:
         write_schema(self.run_dir, self.config)
         if dropped := drop_steps_from(self.run_dir, self.done):
             steps = f"step {dropped[0]}" if len(dropped) == 1 else f"steps {min(dropped)} to {max(dropped)}"
@@ -169,13 +189,14 @@ class Trainer:
 
     def _score(self, samples: Samples, clock: Clock) -> None:
         """The trainer's log-probs and entropies where they may differ from the sampler's; the reference's if wanted."""
-        record, scorer = samples.record, self.policy.scorer
-        if self._scores_again:
+        record = samples.record
+        if self._must_score(samples):
             with clock("forward"):
-                record.trainer_logprob, record.entropy = scorer.score(samples.sequences)
+                record.trainer_logprob, record.entropy = score(self.policy.scorer, samples, self.ranks)
+            samples.scored = True
         if self._wants_reference:
             with clock("reference"), self.policy.base():
-                record.ref_logprob, _ = scorer.score(samples.sequences)
+                record.ref_logprob, _ = score(self.policy.scorer, samples, self.ranks)
 
     def _trace(self, samples: Samples, number: int) -> None:
         record = samples.record
@@ -194,6 +215,8 @@ class Trainer:
             record.loss_weight = loss_weights(
                 record.trace.kept, record.length, record.max_length, loss.aggregation, record.minibatch
             )
+            if samples.scored and self.config.tis.cap is not None:
+                record.tis = tis_weights(record.sampler_logprob, record.trainer_logprob, self.config.tis.cap)
         return Plan(
             samples.sequences,
             record.trainer_logprob,
@@ -201,6 +224,8 @@ class Trainer:
             record.loss_weight,
             record.ref_logprob,
             record.minibatch,
+            record.tis,
+            record.group,
         )
 
     def _update(self, samples: Samples, plan: Plan, number: int, clock: Clock) -> Updated:
@@ -208,7 +233,7 @@ class Trainer:
             with clock("update"):
                 updated = self.updater.update(plan, number)
         except NotFiniteError as error:
-            kept = keep_batch(self.run_dir, number, samples, plan)
+            kept = keep_batch(self.run_dir, number, samples, plan) if self.ranks.first else ""
             raise TrainingError(not_finite(error, number, self.config, kept)) from error
         samples.record.ratio, samples.record.clipped = updated.ratio, updated.clipped
         return updated
@@ -221,9 +246,13 @@ class Trainer:
             chosen.append(evaluation.probes)
         with clock("after"):
             for each in chosen:
-                each.record.after_logprob, each.record.entropy_after = self.policy.scorer.score(each.sequences)
+                each.record.after_logprob, each.record.entropy_after = score(self.policy.scorer, each, self.ranks)
 
     def _checkpoint(self) -> None:
+        check_alike(self.policy.flat(), self.done, self.ranks)
+        self.checkpointed = self.done
+        if not self.ranks.first:
+            return
         state = {
             "step": self.done,
             "schedule_steps": self.schedule_steps,
@@ -231,7 +260,10 @@ class Trainer:
             "environment": self.environment,
         }
         checkpoint.save(self.run_dir, state, self.policy, self.updater, self.config.checkpoint.keep)
-        self.checkpointed = self.done
+
+    def _save_adapter(self) -> None:
+        if self.ranks.first:
+            self.policy.save(self.run_dir / ADAPTER)
 
     @contextmanager
     def _failures(self, number: int) -> Iterator[None]:
@@ -242,17 +274,18 @@ class Trainer:
             raise TrainingError(f"step {number}: {error}") from error
         except torch.OutOfMemoryError as error:
             raise TrainingError(
-                f"step {number}: the GPU is out of memory: lower prompts_per_step, group_size or "
-                "sampling.max_new_tokens, or take a smaller model, then resume"
+                f"step {number}: the GPU is out of memory: set gradient_checkpointing: true or a lower batch_tokens in "
+                "the run's config.yaml, then resume; or start anew with precision: bfloat16 or a smaller model"
             ) from error
 
 
-def _config(run_dir: Path, stored: dict[str, Any] | None) -> RunConfig:
+def _config(run_dir: Path, stored: dict[str, Any] | None, ranks: Ranks) -> RunConfig:
     """The run's settings; a run that goes on to more steps keeps the N of its schedules, and its config says so."""
     config = read_run(run_dir / "config.yaml")
     if stored and config.schedule_steps is None and stored["schedule_steps"] != config.steps:
         config = config.model_copy(update={"schedule_steps": stored["schedule_steps"]})
-        replace_text(run_dir / "config.yaml", dump(config))
+        if ranks.first:
+            replace_text(run_dir / "config.yaml", dump(config))
     return config
 
 

@@ -8,18 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from core.advantage import Trace
+from core.advantage import Trace, gap_metrics
+from core.advantage.tis import GAP_METRICS
+from core.config import TisSettings
 from core.store.record import SplitRecord
 from core.train.clock import Clock
 from core.train.sampler import Collected, without_signal
+from core.train.samples import Samples
 from core.train.update import Updated
 
 _PHASES = ("sample", "verify", "forward", "reference", "advantage", "update", "after")
 
 
-def step_metrics(
-    step: int, collected: Collected, updated: Updated, entropy_source: str, clock: Clock
-) -> dict[str, Any]:
+def step_metrics(step: int, collected: Collected, updated: Updated, tis: TisSettings, clock: Clock) -> dict[str, Any]:
     """One row, but for the times of evaluating and writing. Shares are of sampled groups, or of kept tokens."""
     record = collected.samples.record
     trace = record.trace
@@ -34,7 +35,8 @@ def step_metrics(
         **_entropies(record),
         **_masses(record, trace),
         **_updates(record, trace, updated),
-        "entropy_source": entropy_source,
+        **_gap(collected.samples, tis),
+        "entropy_source": "trainer" if collected.samples.scored else "sampler",
         "tokens_per_second": float(record.length.sum() / seconds) if seconds else None,
         **{f"time_{phase}": clock.seconds[phase] for phase in _PHASES},
         "time_step": seconds,
@@ -114,6 +116,14 @@ def _updates(record: SplitRecord, trace: Trace, updated: Updated) -> dict[str, A
         "updates": updated.updates,
         "skipped": updated.skipped,
     }
+
+
+def _gap(samples: Samples, tis: TisSettings) -> dict[str, float | None]:
+    """How far sampler and trainer are apart; None throughout where both are one model, and the numbers the same."""
+    if not samples.scored:
+        return dict.fromkeys(GAP_METRICS)
+    record, mask = samples.record, _mask(samples.record)
+    return gap_metrics(record.sampler_logprob[mask], record.trainer_logprob[mask], tis.gap, tis.cap)
 
 
 def _kl(record: SplitRecord) -> float | None:

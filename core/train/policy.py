@@ -15,6 +15,7 @@ from transformers.utils.logging import disable_progress_bar
 from core.config import RunConfig
 from core.models.load import load_model
 from core.train.forward import Scorer
+from core.train.recompute import recompute_layers
 from core.train.reporter import TrainingError
 
 
@@ -40,7 +41,10 @@ class Policy:
         self.device = model.device
         named = self.model.named_modules()
         self._dropouts = [m for name, m in named if "lora_dropout" in name and isinstance(m, torch.nn.Dropout)]
-        self.scorer = Scorer(self.model, config.sampling.temperature)
+        if config.gradient_checkpointing and not recompute_layers(self.model):
+            raise TrainingError(f"gradient_checkpointing: the model {config.model} has no layers that can do it")
+        packed = not config.gradient_checkpointing  # the packed pass keeps every layer's states
+        self.scorer = Scorer(self.model, config.sampling.temperature, config.batch_tokens, packed)
 
     @contextmanager
     def base(self) -> Iterator[None]:
@@ -49,10 +53,10 @@ class Policy:
             yield
 
     @contextmanager
-    def training(self, seed: int, step: int) -> Iterator[None]:
-        """Inside, the adapter's dropout is on, drawn from (seed, step); the base model's own stays off."""
+    def training(self, seed: int, step: int, rank: int = 0) -> Iterator[None]:
+        """Inside, the adapter's dropout is on, drawn from (seed, rank, step); the base model's own stays off."""
         if self._dropouts:
-            torch.manual_seed(seed << 32 | step)
+            torch.manual_seed(seed << 32 | rank << 20 | step)  # a run has at most 10^6 steps
         for module in self._dropouts:
             module.train()
         try:

@@ -9,6 +9,7 @@ import numpy as np
 
 from core.config import RunConfig
 from core.engines.base import Engine, SampleKey, Sampling
+from core.ranks import ALONE, Ranks
 from core.tasks.base import Prompt, Task, Verdict
 from core.train.clock import Clock
 from core.train.prompts import Cursor
@@ -28,8 +29,9 @@ class Collected:
 class Sampler:
     """Draws from the current policy and has the task judge the responses."""
 
-    def __init__(self, engine: Engine, task: Task, config: RunConfig):
+    def __init__(self, engine: Engine, task: Task, config: RunConfig, ranks: Ranks = ALONE):
         self.engine = engine
+        self.ranks = ranks
         self.task = task
         self.config = config
 
@@ -78,7 +80,7 @@ class Sampler:
                 version,
             )
         with clock("verify"):
-            verdicts = [self._judge(prompts[row // group_size], text) for row, text in enumerate(rollouts.text)]
+            verdicts = self._judge_all(prompts, group_size, rollouts.text)
         return assemble(
             split,
             prompts,
@@ -89,6 +91,16 @@ class Sampler:
             first_group,
             attempt,
         )
+
+    def _judge_all(self, prompts: Sequence[Prompt], group_size: int, texts: Sequence[str]) -> list[Verdict]:
+        """Each rank judges its own groups' responses, and all get the same verdicts."""
+        owners = np.repeat(self.ranks.owners(np.ones(len(prompts))), group_size)
+        own = [
+            self._judge(prompts[row // group_size], text)
+            for row, text in enumerate(texts)
+            if owners[row] == self.ranks.rank
+        ]
+        return [verdict for verdicts in self.ranks.gather(own) for verdict in verdicts]
 
     def _judge(self, prompt: Prompt, response: str) -> Verdict:
         verdict = self.task.verify(prompt, response)

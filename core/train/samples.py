@@ -20,6 +20,7 @@ class Samples:
 
     record: SplitRecord
     prompt_ids: list[list[int]]  # (P,) the prompts' tokens
+    scored: bool = False  # the trainer has scored the tokens itself: its log-probs are not the sampler's numbers
 
     @property
     def sequences(self) -> Sequences:
@@ -55,7 +56,11 @@ def assemble(
     first_group: int = 0,
     attempt: int = 0,
 ) -> Samples:
-    """Rollouts and their verdicts as one split's record; groups count from `first_group`."""
+    """Rollouts and their verdicts as one split's record; groups count from `first_group`.
+
+    The sampler's log-probs stand for the trainer's until the trainer scores the tokens itself. `entropy` is None where
+    the engine gives none, and must then be scored.
+    """
     groups, count = len(prompts), len(rollouts.length)
     correctness = np.array([verdict.correctness for verdict in verdicts], dtype=np.float32)
     record = SplitRecord(
@@ -105,6 +110,7 @@ def join(parts: Sequence[Samples]) -> Samples:
     tokens = {
         name: np.concatenate([_widen(getattr(record, name), width) for record in records])
         for name in ("token_ids", "sampler_logprob", "trainer_logprob", "entropy")
+        if all(getattr(record, name) is not None for record in records)
     }
     record = SplitRecord(split=first.split, max_length=first.max_length, **lists, **rows, **tokens)
     return Samples(record, [ids for part in parts for ids in part.prompt_ids])

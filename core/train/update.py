@@ -9,6 +9,7 @@ import torch
 
 from core.advantage import Loss
 from core.config import RunConfig
+from core.ranks import ALONE, Ranks
 from core.train.forward import Piece, Sequences
 from core.train.losses import kl_k3, policy_terms
 from core.train.policy import Policy
@@ -28,6 +29,8 @@ class Plan:
     weight: np.ndarray  # the loss weight of each token, 0 on dropped ones
     reference: np.ndarray | None  # log-probs under the base model
     minibatch: np.ndarray  # (N,) int
+    tis: np.ndarray | None = None  # what multiplies each token's policy term; None: nothing does
+    group: np.ndarray | None = None  # (N,) int, by which several ranks split the rollouts
 
 
 @dataclass
@@ -53,8 +56,9 @@ class Updated:
 class Updater:
     """The optimizer with its warm-up; `count` is the optimizer steps made since the run began."""
 
-    def __init__(self, policy: Policy, config: RunConfig, loss: Loss):
+    def __init__(self, policy: Policy, config: RunConfig, loss: Loss, ranks: Ranks = ALONE):
         self.policy = policy
+        self.ranks = ranks
         self.config = config
         self.loss = loss
         self.count = 0
@@ -79,7 +83,7 @@ class Updater:
         before = self.policy.flat()
         numbers: list[tuple[float, float, float]] = []
         kept = (plan.weight > 0).any(axis=1)
-        with self.policy.training(self.config.seed, step):
+        with self.policy.training(self.config.seed, step, self.ranks.rank):
             for _ in range(self.config.updates.epochs):
                 for minibatch in range(self.config.updates.minibatches):
                     rows = np.flatnonzero(kept & (plan.minibatch == minibatch))
@@ -87,6 +91,7 @@ class Updater:
                         numbers.append(self._minibatch(plan, rows, done))
                     else:
                         done.skipped += 1
+        self.ranks.fill(~np.isnan(done.ratio).all(axis=1), done.ratio, done.clipped_low, done.clipped_high)
         if numbers:
             done.loss, done.policy_loss, done.grad_norm = np.mean(numbers, axis=0).tolist()
             done.updates, done.lr = len(numbers), self.optimizer.param_groups[0]["lr"]
@@ -94,16 +99,30 @@ class Updater:
         return done
 
     def _minibatch(self, plan: Plan, rows: np.ndarray, done: Updated) -> tuple[float, float, float]:
-        """One optimizer step on these rollouts; its loss, policy loss and gradient norm."""
+        """One optimizer step on these rollouts; its loss, policy loss and gradient norm.
+
+        A rollout without advantage (its group's rewards are equal, say) adds nothing to the loss: it gets no pass, and
+        the optimizer steps all the same. Every rank takes part, with its own groups' gradient or with none, and hears
+        of a loss that is no number.
+        """
         self.optimizer.zero_grad(set_to_none=True)
         total = policy_total = 0.0
+        if not self.loss.kl:
+            rows = rows[(plan.advantage[rows] * plan.weight[rows]).any(axis=1)]
+        rows = self._mine(plan, rows)
         for piece in self.policy.scorer.pieces(plan.sequences.rows(rows)):
             loss, policy_loss = self._loss(plan, rows[piece.rows], piece, done)
             total += loss.item()
             policy_total += policy_loss.item()
             if not np.isfinite(total):
-                raise NotFiniteError("the loss")
+                break
             loss.backward()
+        for parameter in self.policy.parameters.values():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        total, policy_total = self._sum_over_ranks(total, policy_total)
+        if not np.isfinite(total):
+            raise NotFiniteError("the loss")
         settings = self.config.optimizer
         parameters = self.policy.parameters.values()
         limit = settings.max_grad_norm or float("inf")
@@ -116,6 +135,20 @@ class Updater:
         self.count += 1
         return total, policy_total, norm
 
+    def _mine(self, plan: Plan, rows: np.ndarray) -> np.ndarray:
+        """Those of a minibatch's rollouts whose gradient this rank computes."""
+        if self.ranks.world == 1:
+            return rows
+        return rows[self.ranks.mine(plan.group[rows], plan.sequences.length[rows])]
+
+    def _sum_over_ranks(self, *losses: float) -> list[float]:
+        """The losses of all ranks together; and so for the gradients, in place."""
+        if self.ranks.world == 1:
+            return list(losses)
+        totals = torch.tensor(losses, dtype=torch.float64, device=self.policy.device)
+        self.ranks.sum([*(parameter.grad for parameter in self.policy.parameters.values()), totals])
+        return totals.tolist()
+
     def _loss(self, plan: Plan, rows: np.ndarray, piece: Piece, done: Updated) -> tuple[torch.Tensor, torch.Tensor]:
         """A micro-batch's share of its minibatch's loss, with the policy part of it."""
         width = piece.mask.shape[1]
@@ -125,10 +158,11 @@ class Updater:
 
         weight = of(plan.weight)
         terms = policy_terms(self.loss, piece.logprob, of(plan.old), of(plan.advantage), piece.mask)
-        policy_loss = loss = (weight * terms.term).sum()
+        policy_weight = weight if plan.tis is None else weight * of(plan.tis)
+        policy_loss = loss = (policy_weight * terms.term).sum()
         if self.loss.kl:
             loss = policy_loss + self.loss.kl * (weight * kl_k3(piece.logprob, of(plan.reference))).sum()
-        taken = weight.cpu().numpy() > 0
+        taken = plan.weight[rows, :width].astype(np.float32) > 0
         for array, values in (
             (done.ratio, np.where(taken, terms.ratio.expand(taken.shape).cpu().numpy(), np.nan)),
             (done.clipped_low, taken & terms.clipped_low.cpu().numpy()),

@@ -8,10 +8,12 @@ import shlex
 import pytest
 import yaml
 
+from app.inert import inert_markdown
 from app.views.settings import ELSEWHERE, all_settings
 from core import config as core_config
 from core.advantage import recipes
 from core.config import RunConfig, load, parse, read_run
+from core.models.catalog import describe
 from core.runs import RunError, presets
 from core.runs.folders import REPO
 from tests.app.conftest import texts
@@ -96,6 +98,10 @@ def test_every_preset_fills_the_form_and_gives_itself_back(no_runs, open_page, p
     at = open_page("launch", preset=preset)
     assert not at.exception
     wanted = next(one.config for one in presets() if one.id == preset)
+    if not describe(wanted.run.model).ready:
+        assert at.error[0].value == inert_markdown(describe(wanted.run.model).problem)
+        assert widget(at.button, "start").disabled
+        return
     assert launched(at) == wanted
     assert parse(yaml.safe_load(at.code[1].value)) == wanted
 
@@ -261,3 +267,18 @@ def test_what_is_probably_not_meant_is_hinted_at(no_runs, open_page):
     assert len(hints) == 2
     assert "unusually large" in hints[0]
     assert "no pass@1" in hints[1]
+
+
+def test_several_gpus_are_offered_and_one_click_takes_them(no_runs, open_page, monkeypatch):
+    assert "gpus" not in [button.key for button in open_page("launch").button]
+    for place in ("core.runs.locks.has_cuda", "core.runs.create.has_cuda"):
+        monkeypatch.setattr(place, lambda: True)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    at = open_page("launch", preset="grpo")
+    button = widget(at.button, "gpus")
+    assert button.label == "Train on 3 GPUs"
+    button.click().run()
+    assert launched(at).run.processes == 3
+    assert "trained by 3 processes together" in texts(at)
+    assert "gpus" not in [button.key for button in at.button]
+    assert "gpus" not in [button.key for button in open_page("launch", preset="grpo", set='device="cpu"').button]

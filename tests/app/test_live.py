@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.palette import DARK, LIGHT
 from app.views import samples
-from app.views.curves import CURVES, MORE
+from app.views.curves import CURVES, GAP, MORE
 from app.views.live import MOST_POINTS, Line, Series, curves, drawn, legend_html, numbers, one_each
+from core.advantage.tis import GAP_METRICS
 from core.store.queries.live import Curves
 from tests.app.conftest import STATES, break_status, texts
 from tests.synthetic import make_run
@@ -112,6 +115,63 @@ def test_a_fragment_refreshes_while_a_run_is_live_and_not_after(states, open_pag
     assert [every for every in seen if every != 3.0] == [2.0, None]  # 3 s: the list of the page it came from
 
 
+def test_a_run_of_one_model_says_that_there_is_no_gap(states, open_page):
+    said = texts(open_page("live", run=["finished", "running"]))
+    assert "the sampler and the trainer are the same model here" in said
+    assert "Mean ratio" not in said
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_gap_between_sampler_and_trainer_has_its_panels(no_runs, open_page, dark):
+    make_run(no_runs, "gap", steps=6, gap=0.01, **TINY)
+    at = open_page("live", run="gap", dark=dark)
+    assert not at.exception
+    said = texts(at)
+    assert "**Sampler against trainer**" in said and "the same model" not in said
+    assert charts(at) == 9
+    assert "disagree" not in said
+
+
+def test_a_large_gap_is_an_alert_for_one_run_and_for_several(no_runs, open_page):
+    make_run(no_runs, "far", steps=6, gap=0.4, **TINY)
+    make_run(no_runs, "same", steps=6, **TINY)
+    assert "**Sampler and trainer disagree**" in texts(open_page("live", run="far"))
+    at = open_page("live", run=["far", "same"])
+    assert "far: **Sampler and trainer disagree**" in texts(at)
+    assert charts(at) == 9
+
+
+def test_a_gap_that_was_not_recorded_is_no_claim_of_one_model(no_runs, open_page):
+    path = make_run(no_runs, "old", steps=3, **TINY)
+    for file in path.glob("steps/*/metrics.parquet"):
+        rows = pq.read_table(file, partitioning=None).drop_columns(list(GAP_METRICS))
+        place = rows.schema.get_field_index("entropy_source")
+        pq.write_table(rows.set_column(place, rows.schema.field(place), pa.array(["trainer"])), file)
+    said = texts(open_page("live", run="old"))
+    assert "the gap between them was not recorded" in said
+    assert "the same model" not in said
+
+
+def test_a_level_is_in_the_middle_of_its_axis_with_every_point_on_it():
+    run = series(tis_mean_ratio=[1.0] * 9 + [1.3])
+    fig = next(panel for panel in GAP if panel.key == "ratio").figure([run], LIGHT, smooth=1)
+    low, high = fig.layout.yaxis.range
+    assert (low + high) / 2 == pytest.approx(1)
+    assert high > 1.3
+    (line,) = fig.layout.shapes
+    assert line.y0 == line.y1 == 1
+    calm = next(panel for panel in GAP if panel.key == "ratio").figure([series(tis_mean_ratio=[1.0] * 10)], LIGHT, 5)
+    assert calm.layout.yaxis.range[1] > 1.05, "rounding must not look like a move"
+
+
+def test_the_gap_is_drawn_with_its_largest_on_a_logarithmic_axis():
+    run = series(gap_mean=[0.01] * 10, gap_max=[0.5] * 10, gap_share=[0.02] * 10, tis_capped_share=[0.0] * 10)
+    gap, far = (panel.figure([run], LIGHT, smooth=1) for panel in GAP[1:])
+    assert [trace.name for trace in gap.data] == ["largest", "mean"]
+    assert gap.layout.yaxis.type == "log"
+    assert [trace.name for trace in far.data] == ["far apart", "cut at the cap"]
+
+
 def series(name="a", steps=10, **columns) -> Series:
     metrics = pd.DataFrame({"step": range(steps), **columns})
     evals = pd.DataFrame({"step": [0, steps], "pass_at_1": [0.4, 0.6], "greedy": [0.5, None]})
@@ -129,6 +189,13 @@ def test_a_figure_names_its_axes_and_draws_what_there_is():
     assert drawn(fig) == 1
     assert list(fig.data[0].y) == pytest.approx(list(np.linspace(0, 1, 10)))
     assert drawn(curves(LIGHT, one_each([run], "kl"), title="KL", y="nats")) == 0
+
+
+@pytest.mark.parametrize(("steps", "ticks"), [(2, 1), (200, None)])
+def test_a_tick_is_a_whole_step(steps, ticks):
+    run = series(steps=steps, reward=np.linspace(0, 1, steps))
+    assert curves(LIGHT, one_each([run], "reward"), title="Reward", y="mean reward").layout.xaxis.dtick == ticks
+    assert curves(LIGHT, one_each([run], "kl"), title="KL", y="nats").layout.xaxis.dtick == 1
 
 
 def test_smoothing_is_a_trailing_mean_over_pale_raw_values():
@@ -171,7 +238,7 @@ def test_downloads_hold_the_numbers_that_are_drawn():
     assert list(both.columns) == ["run", "step", "pass_at_1", "greedy"]
 
 
-@pytest.mark.parametrize("panel", [*CURVES, *MORE], ids=lambda panel: panel.key)
+@pytest.mark.parametrize("panel", [*CURVES, *MORE, *GAP], ids=lambda panel: panel.key)
 @pytest.mark.parametrize("runs", [1, 3])
 def test_every_panel_draws_any_number_of_runs(panel, runs, states_root):
     from core.store.queries.live import Follower

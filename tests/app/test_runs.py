@@ -234,3 +234,13 @@ def test_data_is_cached_by_what_lies_on_the_disk(no_runs):
     assert data.run("zork") is None
     assert actions.can_extend(info)
     assert not actions.can_resume(info)
+
+
+@pytest.mark.parametrize("page", ["runs", "live", "launch", "compare"])
+def test_a_file_in_place_of_the_folder_of_runs_is_said(no_runs, open_page, monkeypatch, page):
+    (no_runs / "file").write_text("")
+    monkeypatch.setenv("ADVANTAGE_LAB_RUNS", str(no_runs / "file"))
+    at = open_page(page)
+    assert not at.exception
+    if page != "launch":  # it shows no list
+        assert any("is a file\\: name the folder of runs" in error.value for error in at.error)

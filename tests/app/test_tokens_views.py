@@ -284,6 +284,17 @@ def test_clipping_words():
     assert lines(2, updates=4)["ratio"].note == "not clipped in its last pass"
 
 
+def test_the_correction_between_sampler_and_trainer_is_named_with_its_two_probabilities():
+    assert "tis" not in lines()
+    logs = {"sampler_logprob": np.log([0.4] * 5), "trainer_logprob": np.log([0.5] * 5)}
+    got = lines(tis=[1.25] * 5, **logs)
+    assert list(got)[-3:] == ["tis", "ratio", "change"]
+    assert (got["tis"].value, got["tis"].raw) == ("× 1.25", 1.25)
+    assert got["tis"].note == "p 0.5 in the trainer / 0.4 in the sampler"
+    assert lines(tis=[1.1] * 5, **logs)["tis"].note.endswith(", cut at the cap")
+    assert "tis" not in lines(tis=[None] * 5)
+
+
 def test_probes_are_not_trained():
     got = lines(1, trained=False, loss_weight=[None] * 5, ratio=[None] * 5)
     assert got["loss_weight"].value == got["ratio"].value == "not trained"

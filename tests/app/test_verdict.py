@@ -65,7 +65,9 @@ def test_falling_entropy_is_said_with_its_numbers():
 
 
 def test_a_healthy_run_has_no_illness():
-    assert illnesses(curves(), "r", 72, gap=0.001) == []
+    assert illnesses(curves(), "r", 72) == []
+    close = {"tis_mean_ratio": [1.01] * N, "gap_mean": [0.004] * N, "gap_share": [0.02] * N}
+    assert illnesses(curves(**close), "r", 72) == []
 
 
 @pytest.mark.parametrize(
@@ -104,9 +106,28 @@ def test_uniform_groups_say_which_way():
     assert "too easy" in easy[0].sentence
 
 
-def test_disagreement_of_sampler_and_trainer_needs_the_gap():
-    assert named(illnesses(curves(), "r", gap=0.3)) == ["Sampler and trainer disagree"]
-    assert illnesses(curves(), "r", gap=None) == []
+@pytest.mark.parametrize(
+    ("changes", "tone", "advice"),
+    [
+        ({"tis_mean_ratio": 1.08}, "bad", "not drawn as the engine says"),
+        ({"tis_mean_ratio": 0.9}, "bad", "not drawn as the engine says"),
+        ({"gap_mean": 0.3}, "bad", "the trainer's precision"),
+        ({"gap_share": 0.2}, "warning", "the trainer's precision"),
+    ],
+)
+def test_sampler_and_trainer_that_disagree_are_named_with_their_numbers(changes, tone, advice):
+    numbers = {"tis_mean_ratio": 1.0, "gap_mean": 0.01, "gap_share": 0.02} | changes
+    (found,) = illnesses(curves(**{name: [value] * N for name, value in numbers.items()}), "r")
+    assert named([found]) == ["Sampler and trainer disagree"]
+    assert (found.tone, found.page, found.params["run"]) == (tone, "tokens", "r")
+    assert advice in found.sentence
+    assert f"the mean ratio is {numbers['tis_mean_ratio']:.3g} where 1 is expected" in found.sentence
+    assert f"{round(100 * numbers['gap_share'])}\u00a0% of tokens are far apart" in found.sentence
+
+
+def test_a_run_of_one_model_has_no_disagreement():
+    nothing = dict.fromkeys(("tis_mean_ratio", "gap_mean", "gap_share"), [np.nan] * N)
+    assert illnesses(curves(**nothing), "r") == []
 
 
 def test_missing_columns_are_no_illness():

@@ -18,14 +18,14 @@ import pytest
 from core.cli import main
 from core.cli.sql import plain_value, table
 from core.config import dump, read_run
-from core.runs import list_runs, start, write_status
+from core.runs import list_runs, read_status, start, write_status
 from core.runs.folders import REPO, run_info
 from core.runs.status import Status
 from tests.core.runs.conftest import FAKE_WORKER, experiment, fake, root, wait_for  # noqa: F401
 from tests.synthetic import make_run
 
 Fake = Callable[..., None]
-COMMANDS = ("run", "resume", "stop", "list", "show", "sql", "check", "seal", "delete", "advantage")
+COMMANDS = ("run", "resume", "stop", "list", "show", "sql", "check", "seal", "delete", "advantage", "bench")
 
 
 class Shell:
@@ -75,7 +75,7 @@ def test_help_names_every_command(core: Shell) -> None:
     assert "python -m core run quickstart" in core.out
     for command in COMMANDS:
         assert core(command, "--help") == 0
-        assert "--runs" in core.out or command == "advantage"
+        assert "--runs" in core.out or command in ("advantage", "bench")
 
 
 def test_run_follows_until_the_end(core: Shell, root: Path, fake: Fake) -> None:  # noqa: F811
@@ -124,6 +124,12 @@ def test_detached_runs_are_only_named(core: Shell, root: Path, fake: Fake) -> No
         (["check", "presets"], "'presets': no such run"),
         (["sql", "DELETE FROM tokens"], "only SELECT can run here"),
         (["sql", "SELECT nothing FROM tokens"], "Binder Error"),
+        (
+            ["sql", "SELECT * FROM runs"],
+            "the table runs does not exist; there are metrics, groups, rollouts, tokens, evals, summary",
+        ),
+        (["list", "--runs", __file__], f"{Path(__file__).resolve()} is a file: name the folder of runs"),
+        (["sql", "SELECT 1", "--runs", __file__], f"{Path(__file__).resolve()} is a file: name the folder of runs"),
         (["sql", "SELECT 1", "--csv", "--json"], "give --csv or --json, not both"),
         (["sql", "SELECT 1", "nope"], "'nope': no such run"),
         (["advantage", "nope.json", "--method", "grpo"], "nope.json: no such file"),
@@ -246,6 +252,18 @@ def test_resume_extends_only_when_told(core: Shell, root: Path, fake: Fake) -> N
     assert read_run(path / "config.yaml").steps == 2
     assert core("resume", path.name, "--to", "4") == 0
     assert (run_info(path).step, run_info(path).total) == (4, 4)
+
+
+def test_resume_checks_every_run_before_it_starts_one(core: Shell, root: Path, fake: Fake) -> None:  # noqa: F811
+    (stopped,), (finished,) = start(root, experiment(steps=2)), start(root, experiment(steps=2))
+    for path in (stopped, finished):
+        wait_for(path, "finished")
+    status = Status(**{**vars(read_status(stopped)), "state": "stopped", "step": 1})
+    write_status(stopped, status)
+    assert f"{finished.name} is finished" in core.refuses("resume", stopped.name, finished.name)
+    assert run_info(stopped).state == "stopped", "the good one must not have been started"
+    assert core("resume", stopped.name, stopped.name) == 0, "named twice, it is resumed once"
+    assert run_info(stopped).state == "finished"
 
 
 def test_delete_asks_first(core: Shell, recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,12 @@ BAD = {
     "evaluate: {rollouts: 1025}": "evaluate.rollouts: must be at most 1024, but is 1025",
     "device: gpu": "device: must be 'auto', 'cpu' or 'cuda', but is 'gpu'",
     "record: {after_update: maybe}": "record.after_update: must be 'all', 'probe' or 'off', but is 'maybe'",
+    "tis: {cap: 0.5}": "tis.cap: must be at least 1.0, but is 0.5",
+    "tis: {cap: none}": "tis.cap: must be a number, but is 'none'",
+    "tis: {cap: .inf}": "tis.cap: must be a finite number, but is inf",
+    "tis: {gap: 0}": "tis.gap: must be more than 0.0, but is 0",
+    "tis: {gap: true}": "tis: gap must be a number, but is true",
+    "tis: {gp: 1}": "tis.gp: no such setting; did you mean gap?",
     "model: ''": "model: must not be empty, but is ''",
     "name: 3": "name: must be text, but is 3",
     "method: grpoo": "method: there is no method 'grpoo'; did you mean grpo?",
@@ -106,6 +112,14 @@ def test_overrides_reach_any_depth_and_read_yaml_values() -> None:
         "record": {"reference": True},
         "seeds": [0, 10.0],
     }
+
+
+def test_the_correction_of_the_sampler_can_be_set_and_switched_off() -> None:
+    assert (RunConfig().tis.cap, RunConfig().tis.gap) == (2.0, 0.1)
+    off = parse(override({}, ["tis.cap=null", "tis.gap=5e-2"]))
+    assert (off.run.tis.cap, off.run.tis.gap) == (None, 0.05)
+    assert parse(yaml.safe_load(dump(off))) == off
+    assert parse_run(yaml.safe_load("tis: {cap: 3}")).tis.cap == 3
 
 
 def test_overrides_leave_the_original_alone() -> None:

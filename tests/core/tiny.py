@@ -10,10 +10,14 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
     PreTrainedModel,
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
 )
 
 CHARACTERS = "0123456789+-=?abcdefghij "
@@ -45,12 +49,29 @@ SIZES = {
 def llama(seed: int = 0, kv_heads: int = 2, **changes) -> LlamaForCausalLM:
     torch.manual_seed(seed)
     config = LlamaConfig(**SIZES | {"num_key_value_heads": kv_heads, "tie_word_embeddings": False} | changes)
-    return LlamaForCausalLM(config).eval()
+    return _with_biases(LlamaForCausalLM(config))
 
 
 def qwen(seed: int = 0, **changes) -> Qwen2ForCausalLM:
     torch.manual_seed(seed)
-    return Qwen2ForCausalLM(Qwen2Config(**SIZES | {"num_key_value_heads": 2} | changes)).eval()
+    return _with_biases(Qwen2ForCausalLM(Qwen2Config(**SIZES | {"num_key_value_heads": 2} | changes)))
+
+
+def qwen3(seed: int = 0, **changes) -> Qwen3ForCausalLM:
+    """Its head norms have weights other than 1."""
+    torch.manual_seed(seed)
+    model = Qwen3ForCausalLM(Qwen3Config(**SIZES | {"num_key_value_heads": 2, "head_dim": 12} | changes)).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "_norm" in name:
+                parameter.uniform_(0.5, 1.5)
+    return model
+
+
+def mistral(seed: int = 0, **changes) -> MistralForCausalLM:
+    torch.manual_seed(seed)
+    sizes = SIZES | {"num_key_value_heads": 2, "sliding_window": None}
+    return MistralForCausalLM(MistralConfig(**sizes | changes)).eval()
 
 
 def gpt2(seed: int = 0) -> GPT2LMHeadModel:
@@ -58,6 +79,15 @@ def gpt2(seed: int = 0) -> GPT2LMHeadModel:
     sizes = {"vocab_size": len(CHARACTERS) + 2, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
     special = {"eos_token_id": EOS, "bos_token_id": EOS, "initializer_range": 0.3}
     return GPT2LMHeadModel(GPT2Config(**sizes, **special)).eval()
+
+
+def _with_biases(model: PreTrainedModel) -> PreTrainedModel:
+    """Random biases, where the model has any: a new one's are 0."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_(std=0.3)
+    return model.eval()
 
 
 def with_lora(model: PreTrainedModel, seed: int = 0) -> PeftModel:

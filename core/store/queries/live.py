@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from core.store.files import SEALED, live_steps
+from core.store.files import SEALED, live_steps, table_file
 from core.store.open import Lab, open_runs
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Follower:
         try:
             for table, rows in self._rows.items():
                 rows.pop(step, None)
-                file = folder / f"{table}.parquet"
+                file = folder / table_file(table)
                 if file.is_file():
                     rows.update((row["step"], _flat(row)) for row in pq.read_table(file).to_pylist())
         except FileNotFoundError:
@@ -117,16 +117,6 @@ def newest_rollouts(lab: Lab, run: str, step: int, count: int = 6) -> pd.DataFra
         "LIMIT $count",
         {"run": run, "step": step, "count": count},
     )
-
-
-def sampler_gap(lab: Lab, run: str, step: int) -> float | None:
-    """Mean |trainer − sampler| log-prob (nats) over the training tokens of a step; None where not recorded."""
-    rows = lab.step(run, step).rows(
-        "SELECT avg(abs(trainer_logprob - sampler_logprob)) AS gap FROM tokens "
-        "WHERE run = ? AND step = ? AND split = 'train'",
-        [run, step],
-    )
-    return rows[0]["gap"] if rows else None
 
 
 def _read_all(path: Path) -> Rows:

@@ -6,7 +6,6 @@ import torch
 
 from core.engines import transformers as engine_module
 from core.engines.base import EngineError, SampleKey, Sampling
-from core.engines.decode import inverse_cdf, survivors
 from core.engines.transformers import TransformersEngine
 from tests.core import tiny
 
@@ -17,10 +16,15 @@ MODELS = {
     "llama": lambda: tiny.with_lora(tiny.llama()),
     "llama, as many kv heads": lambda: tiny.with_lora(tiny.llama(kv_heads=4)),
     "llama without an adapter": tiny.llama,
+    "llama with biases": lambda: tiny.with_lora(tiny.llama(seed=3, attention_bias=True, mlp_bias=True)),
     "qwen2": lambda: tiny.with_lora(tiny.qwen()),
+    "qwen3": lambda: tiny.with_lora(tiny.qwen3()),
+    "mistral": lambda: tiny.with_lora(tiny.mistral()),
+    "mistral, sliding window": lambda: tiny.mistral(sliding_window=4),
     "qwen2, sliding window": lambda: tiny.qwen(use_sliding_window=True, sliding_window=4, max_window_layers=1),
     "gpt2": tiny.gpt2,
 }
+PLAIN = {"gpt2", "qwen2, sliding window", "mistral, sliding window"}
 
 
 def plain_forward(model, rollouts, group_size, temperature):
@@ -42,7 +46,7 @@ def plain_forward(model, rollouts, group_size, temperature):
 def test_logprobs_and_entropies_are_those_of_a_full_forward_pass(name, fast):
     model = MODELS[name]()
     engine = TransformersEngine(model, tiny.tokenizer(), fast=fast)
-    assert engine.fast == (fast and "llama" in name)
+    assert engine.fast == (fast and name not in PLAIN)
     rollouts = engine.generate(PROMPTS, 6, dataclasses.replace(SAMPLING, temperature=0.7), KEY)
     assert len(np.unique(rollouts.length)) > 2, "the test needs rows that finish at different times"
     logprob, entropy = plain_forward(model, rollouts, 6, 0.7)
@@ -141,16 +145,3 @@ def test_logits_that_are_not_numbers_are_an_error():
         model.lm_head.weight[3] = float("nan")
     with pytest.raises(EngineError, match="not finite"):
         TransformersEngine(model, tiny.tokenizer()).generate(PROMPTS, 2, SAMPLING, KEY)
-
-
-def test_inverse_cdf_never_draws_what_has_probability_0():
-    prob = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]]).repeat(4, 1)
-    uniform = torch.tensor([0.0, 0.49999, 0.5, 1 - 2.0**-53], dtype=torch.float64)
-    assert inverse_cdf(prob, uniform).tolist() == [1, 1, 3, 3]
-
-
-def test_survivors_moves_the_last_rows_into_the_holes():
-    done = torch.tensor([True, False, True, False, False, True])
-    assert survivors(done).tolist() == [3, 1, 4]
-    assert survivors(torch.tensor([False, False])).tolist() == [0, 1]
-    assert survivors(torch.tensor([True])).tolist() == []

@@ -1,3 +1,5 @@
+import hashlib
+
 import numpy as np
 
 from core.engines.base import SampleKey
@@ -12,6 +14,14 @@ def test_a_draw_depends_on_its_own_place_only():
     for index, row in enumerate(rows):
         assert np.array_equal(uniforms(KEY, [row], 16)[0], together[index])
     assert np.array_equal(uniforms(KEY, rows, 5), together[:, :5])
+
+
+def test_draws_are_those_of_a_counter_generator():
+    """Philox keyed by (seed, split, step), its counter at (rollout, group): what recorded runs were sampled with."""
+    key = np.frombuffer(hashlib.blake2b(b"3/train/5", digest_size=16).digest(), dtype="<u8").astype(np.uint64)
+    for group, rollout in ((0, 0), (2, 5)):
+        raw = np.random.Philox(key=key, counter=np.array([0, rollout, group, 0], dtype=np.uint64)).random_raw(10)
+        assert np.array_equal(uniforms(KEY, [(1, 1), (group, rollout)], 10)[1], (raw >> np.uint64(11)) * 2.0**-53)
 
 
 def test_first_group_continues_the_groups_of_the_step():

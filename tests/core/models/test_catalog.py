@@ -73,6 +73,22 @@ def test_embedded():
     assert (info.tokenizer, info.chat_template) == ("fast", False)
 
 
+def test_shapes_that_memory_is_planned_with(folder):
+    info = require("embedded")
+    assert (info.kv_heads, info.head_size) == (4, 32)
+    shapes = {shape.name: (set(shape.sides), shape.count) for shape in info.linears}
+    assert shapes["q_proj"] == ({128}, 3)
+    assert shapes["down_proj"] == ({128, 256}, 3)
+    weights = sum(shape.sides[0] * shape.sides[1] * shape.count for shape in info.linears)
+    assert weights == 3 * (4 * 128**2 + 3 * 128 * 256)
+    (folder / "config.json").write_text(json.dumps({**LLAMA, "num_attention_heads": 4, "num_key_value_heads": 2}))
+    info = require(str(folder))
+    assert (info.kv_heads, info.head_size) == (2, 2)
+    assert [(shape.name, shape.sides, shape.count) for shape in info.linears] == [
+        ("q_proj", (8, 8), 1), ("up_proj", (24, 8), 1),
+    ]  # fmt: skip
+
+
 def test_a_local_folder(folder):
     info = require(str(folder))
     assert info.path == folder
@@ -107,9 +123,10 @@ def test_the_chat_template_is_found_in_either_place(folder):
 def test_a_cached_model_by_its_id(folder, empty_cache):
     cached(empty_cache, folder, "org/small-model")
     assert require("org/small-model").parameters == require(str(folder)).parameters
-    assert [info.name for info in list_models()] == ["embedded", "org/small-model"]
+    listed = [info.name for info in list_models()]
+    assert (listed[0], listed[-1]) == ("embedded", "org/small-model")
     (folder / "model.safetensors").unlink()
-    assert [info.name for info in list_models()] == ["embedded"]
+    assert [info.name for info in list_models()] == listed[:-1]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.config import ConfigError, read_run
+from core.models.catalog import EMBEDDED_PATH
 from core.runs import RunError, create_runs, list_runs, start
 from core.runs import create as create_module
 from core.runs.status import read_status
@@ -44,6 +45,11 @@ def test_a_run_alone_belongs_to_no_experiment(root: Path) -> None:
         ({"task": {"name": "riddles"}}, r"^task\.name: .*riddles.*embedded"),
         ({"imported": True}, "^imported: "),
         ({"sampling": {"max_new_tokens": 256}}, r"^sampling\.max_new_tokens is 256, .* at most 256 tokens"),
+        (
+            {"sampling": {"max_new_tokens": 250}},
+            r"^sampling\.max_new_tokens is 250, but the model embedded reads at most 256 tokens and the prompt "
+            r"'[0-9+-]+=\?' takes 1[0-9]: lower it to 24[0-9]$",
+        ),
         ({"lora": {"targets": ["q_proj", "query"]}}, r"^lora\.targets: .* no linear layer 'query'; choose .*q_proj"),
         ({"lora": {"targets": "query"}}, r"^lora\.targets: .*'query'"),
     ],
@@ -84,7 +90,35 @@ def test_refills_and_probes_need_space_too() -> None:
     probed = {"steps": 10, "group_size": 16, "prompts_per_step": 1}
     exams = {"every": 1, "prompts": 8, "rollouts": 2, "k": 2}
     with_probes = needed(**probed, evaluate={**exams, "probes": 8})
-    assert with_probes - needed(**probed, evaluate={**exams, "probes": 0}) == 11 * 8 * 16 * 72 * 130
+    assert with_probes - needed(**probed, evaluate={**exams, "probes": 0}) == 11 * 8 * 16 * 72 * 140
+
+
+def test_the_longest_response_that_fits_is_taken(root: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        create_runs(root, experiment(sampling={"max_new_tokens": 255}))
+    fits = int(str(caught.value).rpartition(" ")[2])
+    assert create_runs(root, experiment(sampling={"max_new_tokens": fits}))
+    with pytest.raises(ConfigError, match=f"lower it to {fits}"):
+        create_runs(root, experiment(sampling={"max_new_tokens": fits + 1}))
+
+
+def test_a_tokenizer_that_is_none_is_named(root: Path, tmp_path: Path) -> None:
+    model = shutil.copytree(EMBEDDED_PATH, tmp_path / "model")
+    (model / "tokenizer.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"^model: .*tokenizer\.json is not a tokenizer, or damaged"):
+        create_runs(root, experiment(model=str(model)))
+    assert not root.exists()
+
+
+@pytest.mark.parametrize("place", ["a file", "under a file"])
+def test_locks_without_a_place_are_noticed_before(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ADVANTAGE_LAB_LOCKS", str(tmp_path / "file" / ("x" if place == "under a file" else "")))
+    with pytest.raises(RunError, match=r"file.*: .*; set ADVANTAGE_LAB_LOCKS to a folder of yours"):
+        start(root, experiment())
+    assert not root.exists()
 
 
 def test_more_steps_need_more_space() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -256,6 +257,19 @@ def test_extending_keeps_the_schedules_length(root: Path, fake: Fake) -> None:
     resume(path, extend_to=7)
     wait_for(path, lambda info: info.state == "finished" and info.total == 7)
     assert read_run(path / "config.yaml").schedule_steps == 3
+
+
+def test_extending_needs_space_for_the_steps_to_come(root: Path, fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    (path,) = start(root, experiment(steps=3))
+    wait_for(path, "finished")
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda where: usage._replace(free=200 * 2**20))
+    with pytest.raises(RunError, match=r"not enough disk space in .*: the run needs up to .* 200 MB are free"):
+        resume(path, extend_to=100_000)
+    assert read_run(path / "config.yaml").steps == 3
+    assert run_info(path).state == "finished"
+    resume(path, extend_to=4)
+    assert wait_for(path, lambda info: info.state == "finished" and info.step == 4).total == 4
 
 
 def test_an_imported_run_is_not_started(root: Path, fake: Fake) -> None:

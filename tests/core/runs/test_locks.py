@@ -13,7 +13,17 @@ import pytest
 from filelock import Timeout
 
 from core.runs import RunError, locks
-from core.runs.locks import DeviceQueue, device_key, has_cuda, locks_dir, ordinal, run_lock
+from core.runs.locks import (
+    DeviceQueue,
+    DeviceQueues,
+    device_key,
+    device_keys,
+    has_cuda,
+    locks_dir,
+    ordinal,
+    run_lock,
+    visible_gpus,
+)
 
 NEVER = lambda: False  # noqa: E731
 
@@ -139,6 +149,25 @@ def test_keys_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert device_key("auto") == "cuda-GPU-8-x"
     monkeypatch.setattr(locks, "has_cuda", lambda: False)
     assert device_key("auto") == "cpu"
+
+
+def test_a_run_on_several_gpus_holds_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "has_cuda", lambda: True)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, 1,GPU-8")
+    assert visible_gpus() == ["3", "1", "GPU-8"]
+    assert device_keys("auto", 2) == ["cuda-3", "cuda-1"]
+    assert device_keys("cuda", 9) == ["cuda-3", "cuda-1", "cuda-GPU-8"]
+    assert device_keys("cpu", 2) == ["cpu"]
+    both, other = DeviceQueues(device_keys("auto", 2)), DeviceQueue("cuda-1")
+    assert both.wait("both", None, print, lambda: False)
+    said: list[str] = []
+    assert not other.wait("other", None, said.append, lambda: bool(said))
+    assert said == ["waiting for cuda-1, 1st in line, after both"]
+    both.leave()
+    assert other.wait("other", None, print, lambda: False)
+    assert not both.wait("both", None, said.append, lambda: len(said) > 1), "one of the two is taken"
+    assert not DeviceQueue("cuda-3").tickets(), "and the free one is given back"
+    assert DeviceQueue("cuda-3").wait("third", None, print, lambda: False)
 
 
 def test_hidden_gpus_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:

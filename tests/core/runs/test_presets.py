@@ -14,7 +14,7 @@ from core.runs.preset import find_config
 
 IDS = {
     "quickstart", "smoke", "grpo", "a3po", "adora_amplify", "adora_attenuate", "dapo", "dr_grpo", "w_reinforce",
-    "adora_on_dapo", "small_pool",
+    "adora_on_dapo", "small_pool", "smollm2_sums",
 }  # fmt: skip
 
 
@@ -25,7 +25,7 @@ def test_every_preset_loads_and_says_what_it_is() -> None:
     for preset in found:
         assert preset.title, preset.id
         assert 40 < len(preset.summary) < 400, preset.id
-        assert preset.config.run.model == "embedded"
+        assert preset.config.run.model == ("smollm2-135m" if preset.id == "smollm2_sums" else "embedded")
         assert preset.config.name, preset.id
 
 

@@ -142,6 +142,52 @@ def test_every_broken_promise_is_seen(run_dir: Path, table: str, how: Change, to
     assert any(told in problem for problem in report.problems), report.problems
 
 
+@pytest.fixture
+def gap_dir(tmp_path: Path) -> Path:
+    """A run whose sampler was another engine than the trainer's model."""
+    return make_run(tmp_path, "gap", steps=2, prompts=3, group_size=4, gap=0.2, tis={"cap": 1.3, "gap": 0.15})
+
+
+@pytest.mark.parametrize(
+    ("table", "how", "told"),
+    [
+        ("tokens", column("tis", nudge(3e-6, at=4)), "step 1, train, group 0, rollout 0, position 4: tis is"),
+        ("tokens", column("tis", lambda v: pa.nulls(len(v))), "tis is nan in the store"),
+        ("tokens", column("trainer_logprob", nudge(0.01, at=2)), "position 2: tis is"),
+        ("metrics", column("gap_mean", scale(1.0001)), "step 1: gap_mean is "),
+        ("metrics", column("gap_max", nudge(0.01)), "step 1: gap_max is "),
+        ("metrics", column("gap_share", nudge(0.01)), "step 1: gap_share is "),
+        ("metrics", column("tis_mean_ratio", scale(1.0001)), "step 1: tis_mean_ratio is "),
+        ("metrics", column("tis_capped_share", lambda v: pa.nulls(len(v))), "tis_capped_share is missing"),
+        ("metrics", column("gap_mean", lambda v: pa.nulls(len(v))), "but this step corrected nothing"),
+    ],
+)
+def test_a_correction_that_does_not_follow_from_the_log_probs_is_seen(
+    gap_dir: Path, table: str, how: Change, told: str
+) -> None:
+    assert check(gap_dir).problems == []
+    report = change(gap_dir, 1, table, how)
+    assert any(told in problem for problem in report.problems), report.problems
+
+
+def test_a_correction_that_never_was_is_seen(run_dir: Path) -> None:
+    problems = change(run_dir, 1, "tokens", column("tis", lambda v: pa.array([1.0] * len(v)))).problems
+    assert problems == ["step 1, train, group 0, rollout 0, position 0: tis is 1, but this step corrected nothing"]
+
+
+def test_a_gap_without_a_correction_passes_live_and_sealed(tmp_path: Path) -> None:
+    path = make_run(tmp_path, "plain", steps=2, prompts=3, group_size=4, gap=0.2, tis={"cap": None})
+    lab = open_runs([path])
+    assert lab.rows("SELECT count(tis) AS n FROM tokens") == [{"n": 0}]
+    assert [row["tis_capped_share"] for row in lab.rows("SELECT * FROM metrics")] == [None, None]
+    assert lab.rows("SELECT min(gap_mean) AS gap FROM metrics")[0]["gap"] > 0.05
+    live = check(path)
+    assert live.ok, live.problems
+    seal(path)
+    shutil.rmtree(path / "steps")
+    assert check(path) == live
+
+
 def test_the_largest_difference_and_its_place_are_reported(run_dir: Path) -> None:
     report = change(run_dir, 2, "tokens", column("advantage", nudge(0.5, at=-1)))
     assert report.largest_difference == pytest.approx(0.5, rel=0.7)

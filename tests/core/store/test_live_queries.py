@@ -8,7 +8,7 @@ import pytest
 
 from core.config import read_run
 from core.store import drop_steps_from, open_runs, seal, write_step
-from core.store.queries.live import AT_ONCE, Follower, newest_rollouts, sampler_gap
+from core.store.queries.live import AT_ONCE, Follower, newest_rollouts
 from tests.synthetic import make_run, records
 
 
@@ -112,10 +112,3 @@ def test_newest_rollouts_take_turns_between_groups(run):
     assert set(frame["group"]) == {0, 1, 2}
     assert frame["advantage"].iloc[0] == pytest.approx(mean)
     assert frame["prompt"].str.endswith("=?").all()
-
-
-def test_the_gap_between_sampler_and_trainer_is_a_mean(run):
-    with open_runs([run]) as lab:
-        gap = sampler_gap(lab, "live", 3)
-        rows = lab.rows("SELECT trainer_logprob - sampler_logprob AS d FROM tokens WHERE split = 'train' AND step = 3")
-    assert gap == pytest.approx(sum(abs(row["d"]) for row in rows) / len(rows), abs=1e-6)

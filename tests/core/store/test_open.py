@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
+import pyarrow.parquet as pq
 import pytest
 
-from core.store import StoreError, fingerprint, open_runs, schema, seal, write_step
+from core.advantage.tis import GAP_METRICS
+from core.store import StoreError, check, fingerprint, open_runs, schema, seal, write_step
+from core.store.queries.live import Follower
+from core.store.queries.tokens import group_tokens
 from tests.synthetic import make_run
 
 HOSTILE = [
@@ -54,6 +59,32 @@ def test_every_table_has_all_runs_with_rows(runs: dict[str, Path]) -> None:
     assert lab.steps("live") == [0, 1, 2]
     assert lab.steps("sealed") == [0, 1, 2, 3, 4]
     assert lab.steps("empty") == []
+
+
+def before_there_was_a_correction(run: Path, steps: Sequence[int]) -> None:
+    """Take the columns of sampler against trainer out of live steps, as an older version wrote them."""
+    for step in steps:
+        for table, gone in (("tokens", ["tis"]), ("metrics", list(GAP_METRICS))):
+            for file in (run / "steps" / f"step={step:06d}").glob(f"{table}.parquet"):
+                pq.write_table(pq.read_table(file, partitioning=None).drop_columns(gone), file)
+
+
+@pytest.mark.parametrize("steps", [range(4), range(1)], ids=["an old run", "an old run that went on"])
+def test_a_run_from_before_a_column_opens_with_nulls_live_and_sealed(tmp_path: Path, steps: Sequence[int]) -> None:
+    path = make_run(tmp_path, "old", steps=3, prompts=3, group_size=4)
+    before_there_was_a_correction(path, steps)
+    for sealed in (False, True):
+        if sealed:
+            seal(path)
+            shutil.rmtree(path / "steps")
+        lab = open_runs([path])
+        assert lab.rows("SELECT count(*) > 0 AS any, count(tis) AS n FROM tokens") == [{"any": True, "n": 0}]
+        nulls = lab.rows(f"SELECT {', '.join(GAP_METRICS)} FROM metrics")
+        assert nulls == [dict.fromkeys(GAP_METRICS)] * 3
+        assert len(group_tokens(lab, "old", 0, "train", 0)) > 0
+        assert Follower(path).read().metrics["reward"].notna().all()
+        report = check(path)
+        assert report.ok, report.problems
 
 
 def test_factor_columns_are_united_and_null_where_a_run_lacks_one(runs: dict[str, Path]) -> None:

@@ -22,6 +22,16 @@ def test_tables_have_the_schemas_columns_and_types(step_record: StepRecord) -> N
         assert table.schema == schema.arrow(name, rollout_factors=A3PO.rollout, token_factors=A3PO.token)
 
 
+def test_a_correction_is_stored_where_there_is_one_and_null_elsewhere(step_record: StepRecord) -> None:
+    train = step_record.splits[0]
+    assert tables(step_record, A3PO)["tokens"]["tis"].null_count == tables(step_record, A3PO)["tokens"].num_rows
+    train.tis = np.random.default_rng(0).uniform(0, 2, train.token_ids.shape)
+    stored = tables(step_record, A3PO)["tokens"].to_pylist()
+    mask = np.arange(train.tis.shape[1]) < train.length[:, None]
+    assert [t["tis"] for t in stored if t["split"] == "train"] == train.tis[mask].astype(np.float32).tolist()
+    assert all(t["tis"] is None for t in stored if t["split"] == "probe")
+
+
 def test_tokens_are_those_of_the_record_without_padding(step_record: StepRecord) -> None:
     train, probe = step_record.splits[:2]
     tokens = tables(step_record, A3PO)["tokens"].to_pylist()

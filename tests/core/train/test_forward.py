@@ -3,7 +3,8 @@ import pytest
 import torch
 from transformers import Gemma2Config, Gemma2ForCausalLM
 
-from core.train.forward import Scorer, Sequences, micro_batches
+from core.train.forward import Scorer, Sequences
+from core.train.packing import like_length
 from tests.core import tiny
 
 
@@ -16,9 +17,10 @@ def capped_head():
 
 MODELS = {
     "llama": lambda: tiny.with_lora(tiny.llama()),
-    "qwen2": tiny.qwen,
-    "gpt2": tiny.gpt2,
-    "gemma2": capped_head,
+    "llama, all keys": lambda: tiny.with_lora(tiny.llama(kv_heads=4)),
+    "qwen2": lambda: tiny.with_lora(tiny.qwen()),
+    "gpt2": lambda: tiny.gpt2().requires_grad_(False),
+    "gemma2": lambda: capped_head().requires_grad_(False),
 }
 
 
@@ -64,7 +66,7 @@ def test_micro_batches_do_not_change_the_gradient():
 @pytest.mark.parametrize("max_tokens", [10, 100, 1000])
 def test_micro_batches_hold_each_row_once_within_the_budget(max_tokens):
     lengths = np.random.default_rng(1).integers(5, 60, 100)
-    batches = list(micro_batches(lengths, max_tokens))
+    batches = list(like_length(lengths, max_tokens))
     assert sorted(np.concatenate(batches)) == list(range(100))
     for batch in batches:
         assert len(batch) == 1 or len(batch) * lengths[batch].max() <= max_tokens

@@ -111,6 +111,40 @@ def test_the_kl_pulls_towards_the_reference():
     assert after[kept].mean() < work.old[kept].mean()
 
 
+def test_the_correction_weighs_the_policy_term_and_not_the_kl():
+    """With a weight w on every token the update is w x the policy's plus the KL's own."""
+    moved = {}
+    for name, changes in {
+        "both": {}, "policy": {"reference": None}, "kl": {"advantage": 0.0}, "corrected": {"tis": 0.25},
+    }.items():  # fmt: skip
+        ours, config = policy(optimizer={"name": "sgd", "lr": 0.01, "max_grad_norm": None})
+        work = plan(ours)
+        work = dataclasses.replace(work, reference=work.old - 0.3)
+        changes = {key: None if value is None else np.full_like(work.old, value) for key, value in changes.items()}
+        before = ours.flat()
+        loss = Loss() if name == "policy" else Loss(kl=2.0)
+        done = Updater(ours, config, loss).update(dataclasses.replace(work, **changes), step=0)
+        moved[name] = ours.flat() - before
+        if name == "corrected":
+            assert done.policy_loss == pytest.approx(-0.25 * (work.weight * work.advantage).sum(), abs=1e-5)
+            assert np.array_equal(np.isfinite(done.ratio), work.weight > 0)
+    torch.testing.assert_close(moved["both"], moved["policy"] + moved["kl"], rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(moved["corrected"], 0.25 * moved["policy"] + moved["kl"], rtol=1e-3, atol=1e-6)
+    assert moved["kl"].norm() > 1e-4 and moved["policy"].norm() > 1e-4
+
+
+def test_each_token_has_its_own_correction():
+    work, done = None, {}
+    for name in ("tis", "weight"):
+        ours, config = policy(optimizer={"name": "sgd", "lr": 0.01, "max_grad_norm": None})
+        work = plan(ours)
+        tis = np.random.default_rng(2).uniform(0, 2, work.old.shape).astype(np.float32)
+        changed = {"tis": tis} if name == "tis" else {"weight": work.weight * tis}
+        Updater(ours, config, Loss()).update(dataclasses.replace(work, **changed), step=0)
+        done[name] = ours.flat()
+    torch.testing.assert_close(done["tis"], done["weight"], rtol=1e-5, atol=1e-7)
+
+
 def test_clipping_is_told_by_side():
     ours, config = policy()
     work = plan(ours)
@@ -160,3 +194,31 @@ def test_adapter_dropout_is_on_in_training_only_and_repeats_by_step():
     assert np.array_equal(dropped(1), dropped(1))
     assert not np.array_equal(dropped(1), dropped(2))
     assert np.array_equal(ours.scorer.score(rows)[0], plain)
+
+
+@pytest.mark.parametrize("kl", [0.0, 0.1])
+def test_a_rollout_without_advantage_costs_no_pass_and_changes_nothing(kl):
+    """With AdamW, whose step goes on by its momentum where the gradient is 0; a KL term needs every pass."""
+    adapters, passes, norms = [], [], []
+    for skipping in (True, False):
+        ours, config = policy(optimizer={"lr": 0.01})
+        work = plan(ours)
+        silent = GROUP % 2 == 1
+        advantage = np.where(silent[:, None], 0 if skipping else 1e-30, work.advantage)
+        work = dataclasses.replace(work, advantage=advantage, reference=work.old)
+        inner, seen = ours.scorer.pieces, []
+        ours.scorer.pieces = lambda rows, seen=seen, inner=inner: seen.append(len(rows.length)) or inner(rows)
+        updater = Updater(ours, config, Loss(kl=kl))
+        done = updater.update(work, step=0)
+        nothing = dataclasses.replace(work, advantage=0 * advantage)
+        updater.update(nothing, step=1)
+        assert updater.count == 2
+        adapters.append(ours.flat())
+        passes.append(seen)
+        norms.append(done.grad_norm)
+        kept = work.weight > 0
+        assert np.isnan(done.ratio[kept & silent[:, None]]).all() == (skipping and not kl)
+        np.testing.assert_allclose(done.ratio[kept & ~silent[:, None]], 1, atol=1e-5)
+    assert passes == ([[20, 20]] * 2 if kl else [[12, 0], [20, 0]])
+    assert norms[0] == pytest.approx(norms[1], rel=1e-5)
+    torch.testing.assert_close(*adapters, rtol=0, atol=1e-6)

@@ -1,0 +1,60 @@
+"""The Launch page's memory plan: what a run needs at its peak, part by part, against what the machine has."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app.inert import inert_markdown
+from app.words import share
+from core.config import RunConfig
+from core.models.catalog import describe
+from core.runs.memory import Plan, gigabytes, plan_here
+from core.tasks import TaskError, get_task
+
+PHASES = ("sampling", "training")
+SMALL = 20_000_000
+"""Parameters of a model that any machine has room for: on a CPU, nothing is shown for it."""
+
+
+def show(config: RunConfig) -> None:
+    """Draw the plan; nothing for a small model on a CPU, and nothing where the model cannot be read."""
+    model = describe(config.model)
+    try:
+        task = get_task(config.task.name)
+    except TaskError:
+        return
+    if not model.ready:
+        return
+    needed, has = plan_here(config, model, task)
+    if needed.device == "cpu" and model.parameters < SMALL:
+        return
+    heading = f"**Memory: up to {_size(needed.total)}**"
+    if has is None:
+        st.markdown(heading)
+        st.caption("nvidia-smi does not tell how much this GPU has, so nothing is compared with it.")
+    else:
+        part = share(needed.total / has.total)
+        st.markdown(f"{heading}, {part} of the {_size(has.total)} that {inert_markdown(has.where)} has")
+        st.progress(min(1.0, needed.total / has.total))
+        if has.free < needed.total <= has.total:
+            st.warning(
+                f"Only {_size(has.free)} are free right now; other programs hold the rest.",
+                icon=":material/memory:",
+            )
+    st.markdown(table(needed))
+    st.caption("Estimated from the model's files, at most. Sampling and training take turns, so the larger one counts.")
+
+
+def table(needed: Plan) -> str:
+    """The parts as a Markdown table with their sums; a part that is always there counts in both columns."""
+    sizes: dict[str, dict[str, str]] = {}
+    for part in needed.parts:
+        for phase in PHASES if part.when == "always" else (part.when,):
+            sizes.setdefault(part.name, {})[phase] = _size(part.bytes)
+    rows = [f"| {name} | " + " | ".join(of.get(phase, "") for phase in PHASES) + " |" for name, of in sizes.items()]
+    sums = " | ".join(f"**{_size(needed.of('always') + needed.of(phase))}**" for phase in PHASES)
+    return "\n".join([f"| | {' | '.join(PHASES)} |", "|:--|--:|--:|", *rows, f"| **together** | {sums} |"])
+
+
+def _size(size: int) -> str:
+    return gigabytes(size).replace(" ", "\u00a0")

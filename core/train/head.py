@@ -1,0 +1,59 @@
+"""Log-probs of given tokens from hidden states, the vocabulary's numbers never kept.
+
+With logits z = W h / T, the gradient of log p(y) in h is sum_v ([v = y] - p_v) W_v / T: E numbers a token, which the
+forward pass has at hand. So a chunk of logits lives only while it is looked at, in training too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from core.limits import CHUNK_LOGITS
+
+
+def token_logprobs(
+    hidden: torch.Tensor, weight: torch.Tensor, target: torch.Tensor, temperature: float, entropy: bool = False
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """(m,) float32 log-probs of `target` (m,), and entropies if wanted, in nats, of the logits weight @ hidden at
+    `temperature`. `hidden` (m, E), `weight` (V, E). Gradients flow to `hidden`, through the log-probs alone.
+    """
+    return _TokenLogprobs.apply(hidden, weight, target, temperature, entropy)
+
+
+class _TokenLogprobs(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, target: torch.Tensor, temperature: float, entropy: bool
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        logprob = hidden.new_empty(len(hidden), dtype=torch.float32)
+        spread = torch.empty_like(logprob) if entropy else None
+        slope = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
+        size = max(1, CHUNK_LOGITS // len(weight))
+        for start in range(0, len(hidden), size):
+            rows = slice(start, start + size)
+            chosen = target[rows, None]
+            logits = F.linear(hidden[rows], weight).float()
+            if temperature != 1:
+                logits.div_(temperature)
+            prob = logits.softmax(-1)
+            highest, place = logits.max(-1, keepdim=True)
+            rest = -prob.gather(-1, place).log_()  # log sum exp(z) beyond the highest z
+            logprob[rows] = (logits.gather(-1, chosen) - highest - rest)[:, 0]
+            if spread is not None:  # a logit of -inf adds 0, not nan
+                below = logits.sub_(highest).clamp_(min=torch.finfo(torch.float32).min)
+                spread[rows] = rest[:, 0] - below.mul_(prob).sum(-1)
+            if slope is not None:  # 1 - p is taken in float32: bfloat16 knows nothing between 0.996 and 1
+                fall = prob.scatter_add_(-1, chosen, torch.full_like(highest, -1))
+                slope[rows] = (fall.to(weight.dtype) @ weight).div_(-temperature)
+        ctx.save_for_backward(slope)
+        if spread is not None:
+            ctx.mark_non_differentiable(spread)
+        return logprob, spread
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor, _: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        (slope,) = ctx.saved_tensors
+        return slope * grad[:, None].to(slope.dtype), None, None, None, None

@@ -1,0 +1,35 @@
+"""What some tests need and a machine may lack: they skip there and say why, unless the run insists on all of them."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+
+import pytest
+
+from core.engines.choose import INSTALL, vllm_build
+from core.models.packaged import SMOLLM2
+
+
+def need_vllm() -> None:
+    """Skip without vLLM for a CPU, or fail where LAB_REQUIRE_VLLM=1."""
+    if vllm_build() != "cpu":
+        _lack("LAB_REQUIRE_VLLM", f"no vLLM for a CPU is installed ({INSTALL['cpu']})")
+
+
+def need_smollm2() -> None:
+    """Skip without the packaged SmolLM2, or fail where LAB_REQUIRE_SMOLLM2=1."""
+    if problem := SMOLLM2.problem():
+        _lack("LAB_REQUIRE_SMOLLM2", problem)
+
+
+def need_trl() -> None:
+    """Skip without TRL, or fail where LAB_REQUIRE_TRL=1."""
+    if find_spec("trl") is None:
+        _lack("LAB_REQUIRE_TRL", "TRL is not installed (pip install -r tests/bench/requirements.txt)")
+
+
+def _lack(variable: str, reason: str) -> None:
+    if os.environ.get(variable) == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
