@@ -15,9 +15,9 @@ LOWEST = -1e30
 class PreallocatedLayer(DynamicLayer):
     """A layer's keys and values in buffers of their final size: a step writes one slot in place of copying them all."""
 
-    def __init__(self, capacity: int):
+    def __init__(self, rows: int, capacity: int):
         super().__init__()
-        self.capacity = capacity
+        self.rows, self.capacity = rows, capacity
         self.used = 0
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
@@ -25,23 +25,22 @@ class PreallocatedLayer(DynamicLayer):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self.keys, self.values = self._buffer(key_states), self._buffer(value_states)
-        start, self.used = self.used, self.used + key_states.shape[-2]
-        self.keys[:, :, start : self.used] = key_states
-        self.values[:, :, start : self.used] = value_states
-        return self.keys[:, :, : self.used], self.values[:, :, : self.used]
+        start, self.used, rows = self.used, self.used + key_states.shape[-2], len(key_states)
+        self.keys[:rows, :, start : self.used] = key_states
+        self.values[:rows, :, start : self.used] = value_states
+        return self.keys[:rows, :, : self.used], self.values[:rows, :, : self.used]
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
-        """Row j becomes row indices[j], which is j or lies behind the kept rows: only such rows are copied."""
+        """Row j becomes what row indices[j] was; a row that is copied over is not copied from."""
         to = torch.nonzero(indices != torch.arange(len(indices), device=indices.device))[:, 0]
         if len(to):
             source = indices[to]
             self.keys[to, :, : self.used] = self.keys[source, :, : self.used]
             self.values[to, :, : self.used] = self.values[source, :, : self.used]
-        self.keys, self.values = self.keys[: len(indices)], self.values[: len(indices)]
 
     def _buffer(self, states: torch.Tensor) -> torch.Tensor:
-        rows, heads, _, size = states.shape
-        return states.new_empty((rows, heads, self.capacity, size))
+        _, heads, _, size = states.shape
+        return states.new_empty((self.rows, heads, self.capacity, size))
 
     def get_seq_length(self) -> int:
         return self.used
@@ -58,22 +57,21 @@ class CachedDecoder:
         self.max_new_tokens = max_new_tokens
         self.takes_positions = "position_ids" in inspect.signature(model.forward).parameters
 
-    def prefill(self, input_ids: torch.Tensor, mask: torch.Tensor, repeats: int) -> torch.Tensor:
+    def prefill(self, input_ids: torch.Tensor, mask: torch.Tensor, room: int) -> torch.Tensor:
         width = input_ids.shape[1]
         self.cache = DynamicCache(config=self.model.config)
         for index, layer in enumerate(self.cache.layers):
             if type(layer) is DynamicLayer:
-                self.cache.layers[index] = PreallocatedLayer(width + self.max_new_tokens)
+                self.cache.layers[index] = PreallocatedLayer(room, width + self.max_new_tokens)
         self.width = width
         self.mask = None if bool(mask.all()) else mask.long()
         positions = (mask.long().cumsum(-1) - 1).clamp_(min=0)
         logits = self._forward(input_ids, positions)
-        self.cache.batch_repeat_interleave(repeats)
-        self.position = (positions[:, -1] + 1).repeat_interleave(repeats)
+        self.position = positions[:, -1] + 1
         if self.mask is not None:
             tail = self.mask.new_ones((len(mask), self.max_new_tokens))
-            self.mask = torch.cat([self.mask, tail], dim=1).repeat_interleave(repeats, dim=0)
-        return logits.repeat_interleave(repeats, dim=0)
+            self.mask = torch.cat([self.mask, tail], dim=1)
+        return logits
 
     def step(self, tokens: torch.Tensor) -> torch.Tensor:
         self.width += 1
@@ -81,7 +79,7 @@ class CachedDecoder:
         self.position += 1
         return logits
 
-    def keep(self, count: int, to: torch.Tensor, source: torch.Tensor) -> None:
+    def arrange(self, count: int, to: torch.Tensor, source: torch.Tensor) -> None:
         rows = torch.arange(count, device=to.device)
         rows[to] = source
         self.cache.batch_select_indices(rows)

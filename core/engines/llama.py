@@ -16,10 +16,11 @@ from core.limits import CACHE_GROWTH
 
 
 class LlamaDecoder:
-    """E hidden size, H heads and K key-value heads of size D; M rows in the cache, which has room for C tokens.
+    """E hidden size, H heads and K key-value heads of size D; U rows are in use, each with room for C tokens.
 
-    A layer's cache is keys (M, K, D, C) and values (M, K, C, D): the products with one query a row read both as they
-    lie. The numbers of a head of queries or keys are in pairs (see `_turned`), and queries are scaled by 1 / sqrt(D).
+    A layer's cache is keys (rows, K, D, C) and values (rows, K, C, D), as the products with one query a row like to
+    read them. The numbers of a head of queries or keys are in pairs (see `_turned`), and queries are scaled by
+    1 / sqrt(D).
     """
 
     def __init__(self, model: PreTrainedModel, max_new_tokens: int):
@@ -30,48 +31,55 @@ class LlamaDecoder:
         self.mean = self.weights.norm.new_full((len(self.weights.norm), 1), 1 / len(self.weights.norm))
         self.eps = self.weights.norm.new_tensor([self.weights.eps])
 
-    def prefill(self, input_ids: torch.Tensor, mask: torch.Tensor, repeats: int) -> torch.Tensor:
+    def prefill(self, input_ids: torch.Tensor, mask: torch.Tensor, room: int) -> torch.Tensor:
         self.width = input_ids.shape[1]
+        self.rows = len(input_ids)
         self.turns = self._turns(self.width + self.max_new_tokens)
         positions = (mask.long().cumsum(-1) - 1).clamp_(min=0)
-        self.position = (positions[:, -1] + 1).repeat_interleave(repeats)
+        self.position = positions.new_zeros(room)
+        self.position[: self.rows] = positions[:, -1] + 1
         self.bias = None
         if not bool(mask.all()):
-            padding = F.pad(~mask, (0, self.max_new_tokens)).repeat_interleave(repeats, dim=0)
+            padding = F.pad(~mask, (0, self.max_new_tokens, 0, room - self.rows))
             bias = torch.zeros(padding.shape, device=mask.device).masked_fill_(padding, float("-inf"))
             self.bias = bias[:, None].repeat(1, self.kv_heads, 1)
-        last = self._read(input_ids, positions, mask, repeats)
-        return self._head(last).repeat_interleave(repeats, dim=0)
+        return self._head(self._read(input_ids, positions, mask, room))
 
     def step(self, tokens: torch.Tensor) -> torch.Tensor:
         slot, self.width = self.width, self.width + 1
         if slot == self.cache[0][0].shape[3]:
-            for index, (keys, values) in enumerate(self.cache):  # one after another, never two of the whole
-                self.cache[index] = F.pad(keys, (0, CACHE_GROWTH)), F.pad(values, (0, 0, 0, CACHE_GROWTH))
-        turns = self.turns.index_select(0, self.position)
-        self.position += 1
-        bias = None if self.bias is None else self.bias.flatten(0, 1)[:, None, : self.width]
+            self._grow()
+        position = self.position[: self.rows]
+        turns = self.turns.index_select(0, position)
+        position += 1
+        bias = None if self.bias is None else self.bias[: self.rows].flatten(0, 1)[:, None, : self.width]
         x = self.weights.embedding.index_select(0, tokens)
-        for layer, (keys, values) in zip(self.weights.layers, self.cache, strict=True):
+        for layer, cache in zip(self.weights.layers, self.cache, strict=True):
+            keys, values = (part[: self.rows] for part in cache)
             query, keys[..., slot], values[:, :, slot] = self._heads(layer, x, turns)
             x = layer.out.onto(x, self._attend(query, keys, values, bias))
             x = self._mlp(layer, x)
         return self._head(x)
 
-    def keep(self, count: int, to: torch.Tensor, source: torch.Tensor) -> None:
-        if len(to):
-            for keys, values in self.cache:
-                keys[to, ..., : self.width] = keys[source, ..., : self.width]
-                values[to, :, : self.width] = values[source, :, : self.width]
-            self.position[to] = self.position[source]
-            if self.bias is not None:
-                self.bias[to] = self.bias[source]
-        self.cache = [(keys[:count], values[:count]) for keys, values in self.cache]
-        self.position = self.position[:count]
-        if self.bias is not None:
-            self.bias = self.bias[:count]
+    def _grow(self) -> None:
+        """Room for more tokens, in one layer after another: never two of the whole cache."""
+        for index, (keys, values) in enumerate(self.cache):
+            rows, heads, _, before = keys.shape
+            columns = before + CACHE_GROWTH
+            longer_keys = keys.new_empty((rows, heads, self.size, columns))
+            longer_values = values.new_empty((rows, heads, columns, self.size))
+            longer_keys[: self.rows, ..., :before] = keys[: self.rows]
+            longer_values[: self.rows, :, :before] = values[: self.rows]
+            self.cache[index] = longer_keys, longer_values
 
-    def _read(self, input_ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, repeats: int) -> torch.Tensor:
+    def arrange(self, count: int, to: torch.Tensor, source: torch.Tensor) -> None:
+        if len(to):
+            each = [self.position, *(part for layer in self.cache for part in layer)]
+            for part in each if self.bias is None else [*each, self.bias]:
+                part.index_copy_(0, to, part.index_select(0, source))
+        self.rows = count
+
+    def _read(self, input_ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, room: int) -> torch.Tensor:
         """(P, E) the last states of prompts (P, L), whose keys and values begin the cache."""
         prompts, width = input_ids.shape
         causal = torch.ones((width, width), dtype=torch.bool, device=mask.device).tril()
@@ -83,10 +91,10 @@ class LlamaDecoder:
             query, key, value = (
                 part.view(prompts, width, -1, self.size).transpose(1, 2) for part in self._heads(layer, x, turns)
             )
-            rows, room = (prompts, repeats, self.kv_heads), width + CACHE_GROWTH
-            keys, values = x.new_empty((*rows, self.size, room)), x.new_empty((*rows, room, self.size))
-            keys[..., :width], values[..., :width, :] = key.mT[:, None], value[:, None]
-            self.cache.append((keys.flatten(0, 1), values.flatten(0, 1)))
+            rows, columns = (room, self.kv_heads), width + CACHE_GROWTH
+            keys, values = x.new_empty((*rows, self.size, columns)), x.new_empty((*rows, columns, self.size))
+            keys[:prompts, ..., :width], values[:prompts, :, :width] = key.mT, value
+            self.cache.append((keys, values))
             attended = F.scaled_dot_product_attention(
                 query, key, value, attn_mask=allowed[:, None], scale=1.0, enable_gqa=self.heads != self.kv_heads
             )
@@ -110,9 +118,9 @@ class LlamaDecoder:
     def _attend(
         self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
-        """(M, H D) what queries (M, H, D) make of the keys and values so far.
+        """(U, H D) what queries (U, H, D) make of the keys and values so far.
 
-        bias (M K, 1, so far), if any, is -inf on padding."""
+        bias (U K, 1, so far), if any, is -inf on padding."""
         query = query.reshape(len(query) * self.kv_heads, -1, self.size)
         keys, values = keys.flatten(0, 1)[..., : self.width], values.flatten(0, 1)[:, : self.width]
         scores = torch.bmm(query, keys) if bias is None else torch.baddbmm(bias, query, keys)

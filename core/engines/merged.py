@@ -69,7 +69,6 @@ class Projection:
         self._weights = [self.weight[:, part.columns] for part in self.parts]
         self._biases = [None if self.bias is None else self.bias[part.columns] for part in self.parts]
         self._base = self.weight.clone() if keep_base and any(isinstance(m, LoraLinear) for m in modules) else None
-        self._seen: list[list[Lora]] = [[] for _ in self.parts]
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
@@ -87,18 +86,12 @@ class Projection:
         pairs = zip(self._weights, self._biases, strict=True)
         return [x @ weight if bias is None else torch.addmm(bias, x, weight) for weight, bias in pairs]
 
-    def refresh(self) -> None:
-        """Merge the parts again whose adapters have other values than at the last merge."""
-        for index, part in enumerate(self.parts):
-            adapters = part.adapters()
-            if not _same(adapters, self._seen[index]):
-                self._merge(self._weights[index], part, adapters)
-                self._seen[index] = [Lora(x.a.detach().clone(), x.b.detach().clone(), x.scale) for x in adapters]
-
-    def _merge(self, weight: torch.Tensor, part: Part, adapters: list[Lora]) -> None:
-        weight.copy_(part.linear.weight.t() if self._base is None else self._base[:, part.columns])
-        for lora in adapters:
-            weight.addmm_(lora.a.t(), lora.b.t(), alpha=lora.scale)
+    def merge(self) -> None:
+        """Add the adapters that are active now to the base weights."""
+        for weight, part in zip(self._weights, self.parts, strict=True):
+            weight.copy_(part.linear.weight.t() if self._base is None else self._base[:, part.columns])
+            for lora in part.adapters():
+                weight.addmm_(lora.a.t(), lora.b.t(), alpha=lora.scale)
 
 
 @dataclass(frozen=True)
@@ -141,14 +134,27 @@ class MergedLlama:
             head = model.lm_head.weight.detach()  # (V, E)
             columns = HEAD_COLUMNS if head.device.type == "cpu" else len(head)
             self.head = [block.t().contiguous() for block in head.split(columns)]
+        self._scales: list[float] = []  # of the adapters when they were last merged,
+        self._values: torch.Tensor | None = None  # and all their numbers
         self.refresh()
 
     def refresh(self) -> None:
-        """Make the weights those of the model as it is now, whether its adapters are on or off."""
+        """Make the weights those of the model as it is now, whether its adapters are on or off.
+
+        The adapters' numbers are compared with those last merged: fused optimizers change them without torch's count
+        of a tensor's changes going up.
+        """
+        projections = [projection for layer in self.layers for projection in layer.projections]
+        adapters = [[lora for part in projection.parts for lora in part.adapters()] for projection in projections]
+        scales = [lora.scale for some in adapters for lora in some]
         with torch.inference_mode(False), torch.no_grad():
-            for layer in self.layers:
-                for projection in layer.projections:
-                    projection.refresh()
+            numbers = [matrix.flatten() for some in adapters for lora in some for matrix in (lora.a, lora.b)]
+            values = torch.cat([self.norm.new_empty(0), *numbers])
+            if self._values is not None and scales == self._scales and torch.equal(values, self._values):
+                return
+            self._scales, self._values = scales, values
+            for projection in projections:
+                projection.merge()
 
 
 _MERGED: WeakKeyDictionary[PreTrainedModel, MergedLlama] = WeakKeyDictionary()
@@ -218,10 +224,3 @@ def _joined_bias(linears: Sequence[torch.nn.Linear]) -> torch.Tensor | None:
         return None
     none = linears[0].weight.new_zeros
     return torch.cat([none(x.out_features) if x.bias is None else x.bias.detach() for x in linears])
-
-
-def _same(some: list[Lora], others: list[Lora]) -> bool:
-    return len(some) == len(others) and all(
-        x.scale == y.scale and torch.equal(x.a, y.a) and torch.equal(x.b, y.b)
-        for x, y in zip(some, others, strict=True)
-    )

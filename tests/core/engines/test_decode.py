@@ -1,10 +1,10 @@
-"""Choosing a token from logits, and dropping finished rows."""
+"""Choosing a token from logits, and which responses share a row."""
 
 import numpy as np
 import pytest
 import torch
 
-from core.engines.decode import BLOCK, compaction, inverse_cdf, pick
+from core.engines.decode import BLOCK, Plan, inverse_cdf, part, pick
 
 ALMOST_1 = 1 - 2.0**-53
 
@@ -29,7 +29,9 @@ def test_inverse_cdf_is_the_first_token_above_the_uniform(vocabulary):
     weight[8:16, -20:] = 0
     uniform = torch.rand(64, dtype=torch.float64, generator=generator)
     uniform[::4], uniform[1::4] = 0, ALMOST_1
-    token = inverse_cdf(weight, uniform)
+    rows = torch.randint(0, 64, (64,), generator=generator)
+    token = inverse_cdf(weight, rows, uniform)
+    weight = weight[rows]
     assert (weight.gather(-1, token[:, None]) > 0).all()
     expected = torch.tensor([first_above(row, float(u)) for row, u in zip(weight, uniform, strict=True)])
     exact = torch.ones_like(token, dtype=torch.bool) if vocabulary <= 2 * BLOCK else uniform < ALMOST_1
@@ -42,10 +44,12 @@ def test_inverse_cdf_is_the_first_token_above_the_uniform(vocabulary):
 def test_inverse_cdf_never_draws_what_has_probability_0():
     weight = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]]).repeat(4, 1)
     uniform = torch.tensor([0.0, 0.49999, 0.5, ALMOST_1], dtype=torch.float64)
-    assert inverse_cdf(weight, uniform).tolist() == [1, 1, 3, 3]
+    assert inverse_cdf(weight, torch.arange(4), uniform).tolist() == [1, 1, 3, 3]
+    assert inverse_cdf(weight[:1], torch.zeros(4, dtype=torch.int64), uniform).tolist() == [1, 1, 3, 3]
     weight = torch.rand(5000, 7) + 0.1
     weight[:, 5:] = 0
-    assert (inverse_cdf(weight, torch.full((5000,), ALMOST_1, dtype=torch.float64)) == 4).all()
+    almost = torch.full((5000,), ALMOST_1, dtype=torch.float64)
+    assert (inverse_cdf(weight, torch.arange(5000), almost) == 4).all()
 
 
 @pytest.mark.parametrize("shape", [(5, 44), (600, 3000)])
@@ -54,10 +58,11 @@ def test_pick_gives_the_token_its_logprob_and_the_entropy(shape, temperature):
     torch.manual_seed(0)
     logits = torch.randn(shape) * 3 + 50
     uniform = torch.rand(len(logits), dtype=torch.float64)
-    logp = (logits.double() / (temperature or 1)).log_softmax(-1)
-    token, logprob, entropy = pick(logits.clone(), uniform, temperature)
+    rows = torch.randint(0, shape[0], (shape[0],))
+    logp = (logits.double() / (temperature or 1)).log_softmax(-1)[rows]
+    token, logprob, entropy = pick(logits.clone(), rows, uniform, temperature)
     if temperature == 0:
-        assert torch.equal(token, logits.argmax(-1))
+        assert torch.equal(token, logits[rows].argmax(-1))
     else:
         cdf = logp.exp().cumsum(-1)
         after = cdf.gather(-1, token[:, None])[:, 0]
@@ -70,15 +75,39 @@ def test_pick_gives_the_token_its_logprob_and_the_entropy(shape, temperature):
 
 def test_forbidden_tokens_count_for_nothing():
     logits = torch.tensor([[1.0, -1e30, 2.0]])
-    token, logprob, entropy = pick(logits.clone(), torch.tensor([0.5], dtype=torch.float64), 0.5)
+    token, logprob, entropy = pick(logits.clone(), torch.tensor([0]), torch.tensor([0.5], dtype=torch.float64), 0.5)
     p = torch.tensor([2.0, 4.0]).softmax(-1)
     assert token.tolist() == [2]
     assert logprob.item() == pytest.approx(float(p[1].log()))
     assert entropy.item() == pytest.approx(float(-(p * p.log()).sum()), rel=1e-5)
 
 
-def test_compaction_moves_the_last_rows_into_the_holes():
-    assert compaction(6, [0, 2, 5]) == (3, [0, 2], [3, 4])
-    assert compaction(2, [1]) == (1, [], [])
-    assert compaction(1, [0]) == (0, [], [])
-    assert compaction(4, [0, 1, 2]) == (1, [0], [3])
+def test_responses_stay_together_for_as_long_as_they_are_alike():
+    end = frozenset({9})
+    left, rows, plan = part([0, 0, 0, 1, 1, 1], [5, 5, 6, 7, 9, 7], end)
+    assert left == [0, 1, 2, 3, 5]
+    assert rows == [0, 0, 2, 1, 1], "a row's first response keeps it, and so does who drew the same"
+    assert plan == Plan(tokens=[5, 7, 6], to=[2], source=[0])
+
+
+def test_rows_without_a_response_are_filled_from_the_end():
+    left, rows, plan = part([0, 1, 2, 3], [9, 9, 4, 5], frozenset({9}))
+    assert (left, rows) == ([2, 3], [0, 1])
+    assert plan == Plan(tokens=[4, 5], to=[0, 1], source=[2, 3])
+    assert part([1, 0], [9, 9], frozenset({9})) == ([], [], Plan([], [], []))
+
+
+def test_no_row_is_copied_over_that_is_copied_from():
+    random = np.random.default_rng(0)
+    for _ in range(300):
+        used = int(random.integers(1, 8))
+        rows = [*range(used), *random.integers(0, used, random.integers(0, 9)).tolist()]
+        tokens = random.integers(0, 4, len(rows)).tolist()
+        left, after, plan = part(rows, tokens, frozenset({0}))
+        assert left == [i for i, token in enumerate(tokens) if token]
+        assert not set(plan.to) & set(plan.source)
+        assert sorted(set(after)) == list(range(len(plan.tokens)))
+        origin = {row: row for row in range(used)} | dict(zip(plan.to, plan.source, strict=True))
+        for i, row in zip(left, after, strict=True):
+            assert (origin[row], plan.tokens[row]) == (rows[i], tokens[i])
+        assert len(set(after)) == len({(rows[i], tokens[i]) for i in left})

@@ -106,7 +106,8 @@ def test_the_cache_is_as_large_as_planned(tmp_path, name, fast) -> None:
     ids = torch.ones((4, PROMPT), dtype=torch.int64)
     decoder = (LlamaDecoder if fast else CachedDecoder)(model, RESPONSE)
     with torch.inference_mode():
-        decoder.prefill(ids, ids > 0, repeats=4)
+        decoder.prefill(ids, ids > 0, room=16)
+        decoder.arrange(16, torch.arange(4, 16), torch.arange(4).repeat(3))
         for _ in range(RESPONSE - 1):
             decoder.step(torch.ones(16, dtype=torch.int64))
     layers = decoder.cache if fast else [(layer.keys, layer.values) for layer in decoder.cache.layers]
@@ -120,18 +121,17 @@ def test_the_cache_grows_one_layer_after_another(tmp_path, monkeypatch) -> None:
     """Never the old and the new of all layers at once: the plan counts one cache."""
     model, _ = saved("llama", tmp_path)
     decoder, ids, there = LlamaDecoder(model, RESPONSE), torch.ones((1, PROMPT), dtype=torch.int64), []
-    pad = torch.nn.functional.pad
+    empty = torch.Tensor.new_empty
 
     def watched(*arguments):
         there.append(sum(old() is not None for old in before))
-        return pad(*arguments)
+        return empty(*arguments)
 
     with torch.inference_mode():
-        decoder.prefill(ids, ids > 0, repeats=1)
+        decoder.prefill(ids, ids > 0, room=1)
         before = [weakref.ref(keys) for keys, _ in decoder.cache]
-        monkeypatch.setattr(torch.nn.functional, "pad", watched)
-        for _ in range(RESPONSE - 1):
-            decoder.step(torch.ones(1, dtype=torch.int64))
+        monkeypatch.setattr(torch.Tensor, "new_empty", watched)
+        decoder._grow()
     assert there == [4, 4, 3, 3, 2, 2, 1, 1], "keys and values of one layer after another"
 
 
