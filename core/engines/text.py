@@ -32,22 +32,26 @@ def check_room(prompts: Sequence[str], prompt_ids: Sequence[list[int]], max_new_
 
 
 class Texts:
-    """A tokenizer as the engine uses it; the texts of single tokens are remembered by id."""
+    """A tokenizer as the engine uses it. Prompts come back, as tokens do: the ids of those and the texts of these are
+    remembered."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
         self.tokenizer = tokenizer
         self.special = set(tokenizer.all_special_ids)
+        self._prompts: dict[str, list[int]] = {}
         self._tokens: dict[int, str] = {}
 
     def encode(self, prompts: Sequence[str]) -> list[list[int]]:
         """The ids of each prompt; a tokenizer with a chat template gets it as the user's message."""
-        chat = bool(getattr(self.tokenizer, "chat_template", None))
-        texts = [self._chat(prompt) for prompt in prompts] if chat else list(prompts)
-        encoded = self.tokenizer(texts, add_special_tokens=not chat)["input_ids"]
-        for prompt, ids in zip(prompts, encoded, strict=True):
-            if not ids:
-                raise EngineError(f"the prompt {prompt!r} has no tokens: every prompt needs at least one")
-        return encoded
+        if new := [prompt for prompt in dict.fromkeys(prompts) if prompt not in self._prompts]:
+            chat = bool(getattr(self.tokenizer, "chat_template", None))
+            texts = [self._chat(prompt) for prompt in new] if chat else new
+            encoded = self.tokenizer(texts, add_special_tokens=not chat)["input_ids"]
+            for prompt, ids in zip(new, encoded, strict=True):
+                if not ids:
+                    raise EngineError(f"the prompt {prompt!r} has no tokens: every prompt needs at least one")
+            self._prompts.update(zip(new, encoded, strict=True))
+        return [list(self._prompts[prompt]) for prompt in prompts]
 
     def _chat(self, prompt: str) -> str:
         message = [{"role": "user", "content": prompt}]

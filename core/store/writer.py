@@ -76,17 +76,15 @@ def _write_share(folder: Path, contents: Tables, ranks: Ranks) -> None:
     if summaries and ranks.first:
         contents["summary"] = add_up(summaries)
     files = {folder / table_file(table, ranks.rank): rows for table, rows in contents.items()}
-    for path, rows in files.items():
-        _write_table(path, rows)
-    list(_flushers(os.getpid()).map(flush, files))
+    list(_writers(os.getpid()).map(_write_table, files, files.values()))
     ranks.gather(None)
 
 
 @functools.cache
-def _flushers(pid: int) -> ThreadPoolExecutor:
-    """Threads in which files are flushed together, at the price of one wait for the disk. A process keeps its own:
-    starting them takes as long as writing the tables of a small step."""
-    return ThreadPoolExecutor(len(TABLES), thread_name_prefix=f"flush-{pid}")
+def _writers(pid: int) -> ThreadPoolExecutor:
+    """Threads that write and flush files side by side: together they cost the disk one wait. A process keeps its own,
+    as starting them takes as long as writing the tables of a small step."""
+    return ThreadPoolExecutor(len(TABLES), thread_name_prefix=f"write-{pid}")
 
 
 def _write_table(path: Path, rows: pa.Table) -> None:
@@ -100,6 +98,7 @@ def _write_table(path: Path, rows: pa.Table) -> None:
         write_statistics=not few and [name for name in ("group",) if name in rows.column_names],
         store_schema=False,
     )
+    flush(path)
 
 
 def _move(folder: Path, place: Path, hidden: Path) -> None:

@@ -74,10 +74,10 @@ class PackedLlama:
             head_norms = self._norm_heads(layer, heads)
             _rotate(heads[:, : -self.heads.keys], *turn)
             attended, attention = self._attend(heads, packed.blocks)
-            x = x + layer.out(attended)
+            x = layer.out.onto(x, attended)
             x2, norm2 = self.norm(x)
             gate, up = layer.gate_up.apart(x2 * layer.mlp_norm)
-            x += layer.down(F.silu(gate).mul_(up))
+            x = layer.down.onto(x, F.silu(gate).mul_(up))
             if save:
                 saved.append(_Saved(x1, norm1, head_norms, attention, attended, x2, norm2, gate, up))
         return x, saved
