@@ -34,9 +34,10 @@ class Launched:
 def launched() -> Launched:
     """Look at the environment. Under a launcher SIGTERM, with which it ends its processes, now means Ctrl-C.
 
-    Raises RunError for a launch over several machines.
+    Raises RunError for a launch over several machines, or in a precision that the run's own settings do not name.
     """
-    if "ACCELERATE_MIXED_PRECISION" not in os.environ:
+    precision = os.environ.get("ACCELERATE_MIXED_PRECISION")
+    if precision is None:
         return Launched()
     interrupt = _Interrupt()
     signal.signal(signal.SIGTERM, interrupt)
@@ -44,6 +45,11 @@ def launched() -> Launched:
     world = os.environ.get("WORLD_SIZE")
     if world != os.environ.get("LOCAL_WORLD_SIZE"):
         raise RunError("the processes of a run must be on one machine: set --num_machines 1")
+    if precision not in ("", "no"):
+        raise RunError(
+            f"accelerate launch asks for mixed precision {precision}, but a run says so itself: launch with "
+            "--mixed_precision no, and --set precision=bfloat16 where that is meant"
+        )
     processes = int(world) if world else _asked()
     settings = (f"processes={processes}",)
     if os.environ.get("ACCELERATE_USE_CPU", "").lower() == "true":

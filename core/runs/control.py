@@ -15,7 +15,7 @@ from pathlib import Path
 
 from core.config import ConfigError, ExperimentConfig, RunConfig, dump, parse_run, read_run
 from core.runs import machine
-from core.runs.create import check_space, create_runs
+from core.runs.create import check_machine, check_space, create_runs
 from core.runs.folders import EXAMPLES, REPO, RESERVED, RunError, RunInfo, is_run_dir, run_info
 from core.runs.locks import DeviceQueues, device_keys
 from core.runs.status import Status, read_status, write_atomic, write_status
@@ -137,7 +137,8 @@ def resume(path: Path, extend_to: int | None = None) -> int:
 def check_resume(path: Path, extend_to: int | None = None) -> RunConfig:
     """The settings with which `resume` would go on. Raises ConfigError or RunError where it could not; changes nothing.
 
-    The steps that extending adds must fit on the disk.
+    Model, task, engine, device and memory must be there as for a new run, and the steps that extending adds must fit
+    on the disk.
     """
     info = _own(path)
     _refuse_if_busy(info, "wait for its end, or stop it first")
@@ -146,10 +147,12 @@ def check_resume(path: Path, extend_to: int | None = None) -> RunConfig:
     if extend_to is None:
         if info.state == "finished":
             raise RunError(f"{info.id} is finished: to go on, extend it to more than its {config.steps} steps")
+        check_machine(config)
         return config
     if extend_to <= config.steps:
         raise RunError(f"{info.id} has {config.steps} steps: to extend it, name a larger number than that")
     extended = _extended(config, extend_to)
+    check_machine(extended)
     check_space(path.parent, [extended.model_copy(update={"steps": max(1, extend_to - info.step)})])
     return extended
 

@@ -266,6 +266,16 @@ def test_resume_checks_every_run_before_it_starts_one(core: Shell, root: Path, f
     assert run_info(stopped).state == "finished"
 
 
+def test_resume_asks_first_whether_the_run_can_go_on_here(core: Shell, root: Path, fake: Fake) -> None:  # noqa: F811
+    (path,) = start(root, experiment(steps=2))
+    wait_for(path, "finished")
+    write_status(path, Status(**{**vars(read_status(path)), "state": "stopped", "step": 1}))
+    config = path / "config.yaml"
+    config.write_text(config.read_text().replace("model: embedded", "model: gone/elsewhere"))
+    assert core.refuses("resume", path.name).startswith("model 'gone/elsewhere' is not here")
+    assert run_info(path).state == "stopped"
+
+
 def test_delete_asks_first(core: Shell, recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     assert core("delete", recorded.name) == 1

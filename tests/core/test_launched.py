@@ -63,6 +63,12 @@ def test_what_a_launcher_passes_on_is_one_ctrl_c(monkeypatch: pytest.MonkeyPatch
         signal.raise_signal(signal.SIGTERM)
 
 
+def test_a_precision_that_the_run_does_not_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    with pytest.raises(RunError, match=r"mixed precision bf16.*--set precision=bfloat16"):
+        launched()
+
+
 def test_several_machines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"ACCELERATE_MIXED_PRECISION": "no", "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 2, "RANK": 0}.items():
         monkeypatch.setenv(name, str(value))
