@@ -78,7 +78,7 @@ def _rollouts(config: RunConfig, rounds: int) -> Comparison:
 BENCHES: Mapping[str, Bench] = {
     bench.name: bench
     for bench in (
-        Bench("embedded", "trl", PEERS, _embedded, 15, _step(micro_batch=16, warm_up=3)),
+        Bench("embedded", "trl", PEERS, _embedded, 97, _step(micro_batch=16, warm_up=3)),  # a run of 100 steps
         Bench("smollm2-135m", "trl", PEERS, _smollm2, 3, _step(micro_batch=16, warm_up=1)),
         Bench("rollouts", "transformers", PEERS, _embedded, 25, _rollouts),
         Bench("vllm", "vllm", INSTALL["cpu"], _vllm_config, 15, _vllm),

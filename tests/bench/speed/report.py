@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.bench.speed.result import Comparison
+from tests.bench.speed.result import FIRST, Comparison
 
 PEER_NAMES = {"trl": "TRL", "generate": "transformers' generate", "vllm": "vLLM alone"}
 PHASES = ("sample", "verify", "forward", "reference", "advantage", "update", "after", "write")
@@ -18,6 +18,7 @@ def lines(name: str, found: Comparison) -> Iterator[str]:
     yield f"  ours {amount(found.ours)} {unit}, {peer} {amount(found.theirs)} {unit}: {found.ratio:.2f}x"
     more = found.more
     if "full_s" in more:
+        yield f"  in the first {min(FIRST, found.rounds)} of them {more['first_ratio']:.2f}x"
         yield (
             f"  with everything recorded {amount(more['full_s'])} {unit}: {more['full_ratio']:.2f}x (the pass after "
             f"the update {amount(more['full_after_s'])}, writing and a checkpoint {amount(more['full_write_s'])}, "

@@ -10,6 +10,11 @@ class PeerError(RuntimeError):
     """The peer did not do what it is compared for."""
 
 
+FIRST = 20
+"""Turns at the beginning of a training bench whose ratio stands beside that of all: a policy that has learned leaves
+more groups without a signal, and more that is alike."""
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Medians over `rounds` turns of the lab and its peer; `ratio` above 1 means that the lab is faster."""

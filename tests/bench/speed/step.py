@@ -22,7 +22,7 @@ from core.tasks.base import POOL_SEED
 from core.train.prompts import Cursor
 from tests.bench.speed.entropy import entropy_seconds
 from tests.bench.speed.ours import Ours
-from tests.bench.speed.result import Comparison
+from tests.bench.speed.result import FIRST, Comparison
 
 PHASES = ("sample", "verify", "forward", "reference", "advantage", "update", "after", "write")
 
@@ -78,6 +78,7 @@ class StepBench:
             more={
                 "full_s": full_s,
                 "full_ratio": trl_s / full_s,
+                "first_ratio": median(trl[:FIRST], "seconds") / median(off[:FIRST], "seconds"),
                 "evaluation_s": evaluating,
                 "full_after_s": median(recorded, "time_after"),
                 "full_write_s": median(recorded, "time_write"),
