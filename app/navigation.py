@@ -13,8 +13,10 @@ from app.urls import PAGES
 
 ICONS = {
     "runs": "home", "launch": "rocket_launch", "live": "monitor_heart", "tokens": "grid_on", "polarity": "exposure",
-    "favorability": "star", "compare": "stacked_line_chart",
+    "favorability": "star", "whatif": "alt_route", "compare": "stacked_line_chart",
 }  # fmt: skip
+TITLES = {"whatif": "What if"}
+"""Pages whose name in the navigation is not that of their address."""
 HOME = "runs"
 STYLE = "<style>.stMainBlockContainer { padding-top: 4.5rem }</style>"
 """Half of Streamlit's space above a page's first line."""
@@ -42,7 +44,8 @@ def _register() -> Any:
 
 def _page(name: str, **options: Any) -> Any:
     file = Path(__file__).parent / PAGES[name]
-    return st.Page(file, title=name.capitalize(), icon=f":material/{ICONS[name]}:", **{"url_path": name, **options})
+    title, icon = TITLES.get(name, name.capitalize()), f":material/{ICONS[name]}:"
+    return st.Page(file, title=title, icon=icon, **{"url_path": name, **options})
 
 
 def ensure() -> None:

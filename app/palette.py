@@ -61,29 +61,42 @@ _SKY, _ORANGE, _PURPLE = ("#3a9fd8", "#56b4e9"), ("#e69f00", "#e69f00"), ("#b860
 _BLACK, _YELLOW = ("#1a1a1a", "#d7dce0"), ("#a89a00", "#f0e442")
 _OKABE_ITO = (_BLUE, _GREEN, _VERMILION, _SKY, _ORANGE, _PURPLE, _BLACK, _YELLOW)
 
-_METHODS: dict[str, tuple[tuple[str, str], str]] = {
+METHODS: dict[str, tuple[tuple[str, str], str]] = {
     "grpo": (_BLUE, "solid"),
-    "psr": (_GREEN, "solid"),
-    "nsr": (_VERMILION, "solid"),
-    "psr_pm1": (_GREEN, "dash"),
-    "nsr_pm1": (_VERMILION, "dash"),
+    "gspo": (_BLUE, "dash"),
+    "cispo": (_BLUE, "dot"),
+    "pass_at_k": (_BLUE, "dashdot"),
     "dapo": (_SKY, "solid"),
     "dr_grpo": (_SKY, "dash"),
-    "a3po": (_PURPLE, "solid"),
-    "token_shaping": (_PURPLE, "dash"),
     "w_reinforce": (_BLACK, "solid"),
     "polarity": (_BLACK, "dash"),
+    "pm1": (_BLACK, "dot"),
+    "rloo": (_BLACK, "dashdot"),
+    "reinforce_pp": (_BLACK, "longdash"),
+    "reinforce_pp_baseline": (_BLACK, "longdashdot"),
+    "psr": (_GREEN, "solid"),
+    "psr_pm1": (_GREEN, "dash"),
+    "nsr": (_VERMILION, "solid"),
+    "nsr_pm1": (_VERMILION, "dash"),
+    "a3po": (_PURPLE, "solid"),
+    "token_shaping": (_PURPLE, "dash"),
+    "fork_tokens": (_PURPLE, "dot"),
+    "entropy_advantage": (_PURPLE, "dashdot"),
+    "kl_cov": (_YELLOW, "solid"),
+    "clip_cov": (_YELLOW, "dash"),
+    "lp_reg": (_YELLOW, "dot"),
     "adora_amplify": (_ORANGE, "solid"),
     "adora_attenuate": (_ORANGE, "dash"),
-    "adora_code_llm": (_YELLOW, "solid"),
-    "adora_code_vlm": (_YELLOW, "dash"),
+    "adora_code_llm": (_ORANGE, "dot"),
+    "adora_code_vlm": (_ORANGE, "dashdot"),
+    "a_grae": (_ORANGE, "longdash"),
 }
 
 
 def method_style(method: str, dark: bool = False) -> tuple[str, str]:
     """(colour, plotly dash) of a recipe. A recipe that the table does not know gets a fixed pair from its name."""
-    if method in _METHODS:
-        pair, dash = _METHODS[method]
+    if method in METHODS:
+        pair, dash = METHODS[method]
     else:
         pair, dash = _OKABE_ITO[zlib.crc32(method.encode("utf-8", "replace")) % len(_OKABE_ITO)], "dot"
     return pair[dark], dash

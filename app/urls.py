@@ -22,6 +22,7 @@ PAGES = {
     "tokens": "pages/tokens.py",
     "polarity": "pages/polarity.py",
     "favorability": "pages/favorability.py",
+    "whatif": "pages/whatif.py",
     "compare": "pages/compare.py",
 }
 """Pages by the name they have in the URL."""
@@ -84,13 +85,14 @@ def list_param(name: str, options: Sequence[str] | None = None) -> list[str]:
 
 
 def set_params(**values: Any) -> None:
-    """Write parameters into the URL; None or [] takes one out, a list repeats it, True and False are 1 and 0."""
-    for name, value in values.items():
-        texts = _texts(value)
-        if not texts:
-            st.query_params.pop(name, None)
-        elif st.query_params.get_all(name) != texts:
-            st.query_params[name] = texts if len(texts) > 1 else texts[0]
+    """Write parameters into the URL, in one step of the browser's history; None or [] takes one out, a list repeats
+    it, True and False are 1 and 0.
+    """
+    before = {name: st.query_params.get_all(name) for name in st.query_params}
+    after = before | {name: _texts(value) for name, value in values.items()}
+    after = {name: texts for name, texts in after.items() if texts}
+    if after != before:
+        st.query_params.from_dict(after)
 
 
 def bound(name: str, value: Any) -> dict[str, Any]:

@@ -197,6 +197,14 @@ def step_picker(
     return now
 
 
+def what_if(**place: Any) -> None:
+    """The link to the What-if page with these rollouts: `run`, and as far as they are known step, split and group."""
+    urls.link(
+        "whatif", "What if…", icon=":material/alt_route:",
+        help="What would another method have done with these very rollouts?", **place,
+    )  # fmt: skip
+
+
 def how_to_read(text: str, label: str = "How to read this") -> None:
     """A small popover with the page's own Markdown."""
     with st.popover(label, type="tertiary", icon=":material/help:"):

@@ -9,165 +9,43 @@ import copy
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from core.advantage import AdvantageError, Method, build, flat_params
+from core.advantage import AdvantageError, Method, build
+from core.advantage.registry import BASES
 from core.config_errors import ConfigError, sentence
-from core.config_yaml import NOT_A_MAPPING, PLURALS, numbers, override, read_yaml
+from core.config_settings import (
+    CheckpointSettings,
+    DynamicSamplingSettings,
+    EvaluateSettings,
+    LoraSettings,
+    LossSettings,
+    MethodSettings,
+    OptimizerSettings,
+    OverlongSettings,
+    Positive,
+    RecordSettings,
+    SamplingSettings,
+    Settings,
+    TaskSettings,
+    TisSettings,
+    UpdateSettings,
+    VllmSettings,
+)
+from core.config_yaml import NOT_A_MAPPING, PLURALS, override, read_yaml
 
-Positive = Annotated[int, Field(ge=1, le=10**9)]
-Natural = Annotated[int, Field(ge=0, le=10**9)]
 MOST_RUNS = 256
 """Of an experiment: each is a process that waits in its device's line."""
+METHODS_APART = "methods apart"
+"""The context in which a run's settings are checked without a method, since the experiment names several."""
 
 __all__ = [
     "ConfigError", "ExperimentConfig", "MethodSettings", "RunConfig", "dump", "load", "override", "parse", "parse_run",
     "read_run",
 ]  # fmt: skip
-
-
-class Settings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _true_is_no_number(cls, data: Any) -> Any:
-        for name, value in data.items() if isinstance(data, dict) else ():
-            annotation = cls.model_fields[name].annotation if name in cls.model_fields else None
-            if isinstance(value, bool) and {int, float} & {annotation, *get_args(annotation)}:
-                raise ValueError(f"{name} must be a number, but is {str(value).lower()}")
-        return data
-
-
-class TaskSettings(Settings):
-    name: str = "embedded"
-    pool_size: Annotated[int, Field(ge=1, le=100_000)] = 128
-    """Training prompts: a fixed pool, walked in shuffled epochs, so that prompts come back."""
-
-
-class MethodSettings(Settings):
-    """A recipe of `core.advantage`, with what the user changed about it."""
-
-    name: str = "grpo"
-    base: str | None = None
-    """Another base rule under the recipe's weights: `dapo` under ADORA, say. None keeps the recipe's own."""
-    also: tuple[str, ...] = ()
-    """Recipes whose weights multiply in too: `a3po` with `also: [adora_amplify]`."""
-    set: dict[str, Any] = Field(default_factory=dict)
-    """Parameters of the recipe; `weight.parameter` where two weights share a parameter's name."""
-
-    @field_validator("set", mode="before")
-    @classmethod
-    def _numbers(cls, value: Any) -> Any:
-        return flat_params(numbers(value)) if isinstance(value, Mapping) else value
-
-
-class LossSettings(Settings):
-    """What to change about the recipe's loss; None keeps the recipe's value."""
-
-    objective: Literal["clip", "gspo", "cispo", "reinforce"] | None = None
-    aggregation: Literal["token_mean", "sequence_mean", "fixed_length"] | None = None
-    clip_low: Annotated[float, Field(gt=0, lt=1)] | None = None
-    clip_high: Annotated[float, Field(gt=0)] | None = None
-    dual_clip: Annotated[float, Field(gt=1)] | None = None
-    kl: Annotated[float, Field(ge=0)] | None = None
-
-
-class SamplingSettings(Settings):
-    temperature: Annotated[float, Field(gt=0, le=5)] = 1.0
-    max_new_tokens: Annotated[int, Field(ge=1, le=32_768)] = 72
-
-
-class LoraSettings(Settings):
-    r: Annotated[int, Field(ge=1, le=1024)] = 16
-    alpha: Annotated[float, Field(gt=0)] = 32
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    targets: str | tuple[str, ...] = "all-linear"
-
-    @field_validator("targets")
-    @classmethod
-    def _named(cls, value: Any) -> Any:
-        if not value or not all(value):
-            raise ValueError("name at least one linear layer, or write all-linear")
-        return (value,) if isinstance(value, str) and value.isidentifier() else value
-
-
-class OptimizerSettings(Settings):
-    name: Literal["adamw", "sgd"] = "adamw"
-    lr: Annotated[float, Field(gt=0, le=1)] = 1e-3
-    warmup_steps: Natural = 0
-    """Optimizer steps over which the learning rate rises linearly from 0."""
-    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    max_grad_norm: Annotated[float, Field(gt=0)] | None = 1.0
-    """Gradients are scaled down to this norm; None leaves them."""
-
-
-class UpdateSettings(Settings):
-    minibatches: Positive = 1
-    """Optimizer steps a pass over the step's rollouts; each takes whole groups."""
-    epochs: Positive = 1
-
-
-class TisSettings(Settings):
-    """Truncated importance sampling, where the engine that sampled and the trainer give other log-probs."""
-
-    cap: Annotated[float, Field(ge=1, le=1e6)] | None = 2.0
-    """A token's policy term is multiplied by exp(trainer - sampler), but at most by this; None: no correction."""
-    gap: Annotated[float, Field(gt=0, le=100)] = 0.1
-    """Nats between the two log-probs beyond which a token counts as far apart, in the metrics alone."""
-
-
-class DynamicSamplingSettings(Settings):
-    enabled: bool | None = None
-    """None keeps the recipe's choice (on for DAPO and what builds on it)."""
-    max_refills: Annotated[int, Field(ge=0, le=64)] = 4
-    """Rounds of fresh prompts for dropped groups; then the step trains on what there is."""
-
-
-class EvaluateSettings(Settings):
-    every: Natural = 10
-    """Steps between evaluations on held-out prompts; 0 turns them off. The last policy is always evaluated then."""
-    prompts: Annotated[int, Field(ge=1, le=10_000)] = 64
-    rollouts: Annotated[int, Field(ge=1, le=1024)] = 8
-    k: Positive = 8
-    greedy: bool = True
-    probes: Natural = 4
-    """Fixed held-out prompts whose rollouts and tokens are stored at every evaluation."""
-
-
-class RecordSettings(Settings):
-    after_update: Literal["all", "probe", "off"] = "all"
-    """Log-probs of the same tokens after the update: what the step did to each token."""
-    reference: bool = False
-    """Log-probs under the base model; always recorded with a KL coefficient above 0."""
-
-    @field_validator("after_update", mode="before")
-    @classmethod
-    def _off(cls, value: Any) -> Any:
-        return "off" if value is False else value  # YAML reads a bare off as false
-
-
-class CheckpointSettings(Settings):
-    every: Positive | None = None
-    """Steps between checkpoints; None: every step for the embedded model, every 10 elsewhere."""
-    keep: Positive = 2
-    exact: bool = True
-    """Refuse to resume on another machine, thread count, torch or engine, where rounding differs; false goes on."""
-
-
-class VllmSettings(Settings):
-    """What the vLLM engine may take of the machine, where it samples."""
-
-    gpu_share: Annotated[float, Field(gt=0, lt=1)] = 0.4
-    """Of the GPU's memory, for vLLM's weights and cache; the trainer needs the rest."""
-    kv_cache_gb: Annotated[float, Field(gt=0, le=4096)] = 2.0
-    """Of the key-value cache in the machine's memory, on a CPU."""
-    eager: bool | None = None
-    """Without compilation and CUDA graphs: starts faster, samples slower. None: so on a CPU alone."""
 
 
 class RunConfig(Settings):
@@ -189,6 +67,7 @@ class RunConfig(Settings):
     prompts_per_step: Positive = 8
     group_size: Positive = 8
     sampling: SamplingSettings = SamplingSettings()
+    overlong: OverlongSettings = OverlongSettings()
     correct_threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
     polarity_by: Literal["correct", "sign"] = "correct"
     lora: LoraSettings = LoraSettings()
@@ -248,10 +127,28 @@ class RunConfig(Settings):
                 f"evaluate.probes is {self.evaluate.probes}, but evaluate.prompts is {self.evaluate.prompts}: "
                 "probes are the first of the held-out prompts"
             )
+        if self.overlong.buffer > self.sampling.max_new_tokens:
+            raise ValueError(
+                f"overlong.buffer is {self.overlong.buffer}, but sampling.max_new_tokens is "
+                f"{self.sampling.max_new_tokens}: the penalty grows over the last tokens of the longest response"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _trainable(self, info: ValidationInfo) -> RunConfig:
+        if info.context == METHODS_APART:
+            return self
         try:
-            self.build_method()
+            method = self.build_method()
         except AdvantageError as error:
             raise ValueError(f"method: {error}") from error
+        base = BASES[method.base.name]
+        least = max(2 if base.compares else 1, base.least_group(method.base.params))
+        if self.group_size < least:
+            raise ValueError(
+                f"group_size is {self.group_size}, but {method.label} compares a rollout with its group and needs "
+                f"{least} or more: raise group_size" + (", or lower k" if "k" in method.base.params else "")
+            )
         return self
 
     def build_method(self) -> Method:
@@ -265,7 +162,14 @@ class RunConfig(Settings):
             params=method.set,
             loss=loss,
             dynamic_sampling=self.dynamic_sampling.enabled,
+            mass_matched=method.mass_matched,
         )
+
+    @property
+    def proxy_min_p(self) -> float | None:
+        """The min-p of the filtered policy whose log-probs the run records: Lp-Reg's own, else `record.proxy_min_p`."""
+        rules = self.build_method().weights
+        return next((rule.params["min_p"] for rule in rules if "min_p" in rule.params), self.record.proxy_min_p)
 
     @property
     def cpu_threads(self) -> int | None:
@@ -352,10 +256,10 @@ def parse(data: Mapping[str, Any]) -> ExperimentConfig:
             raise ConfigError(f"{key}: must be text, but is {shell[key]!r}")
     data["name"] = shell["name"] or None
     lists = {several: data.pop(several) for several in PLURALS if several in data}
-    first = parse_run(data)
+    first = _validate(RunConfig, data, METHODS_APART if "methods" in lists else None)
     run = first.model_copy(update={"method": MethodSettings(), "seed": 0, "experiment": None})
     shell = {"methods": [first.method], "seeds": [first.seed], **shell, **lists, "run": run}
-    experiment = _validate(ExperimentConfig, shell)
+    experiment = _validate(ExperimentConfig, shell, METHODS_APART)
     experiment.expand(None)  # every method must be possible before any run exists
     return experiment
 
@@ -382,8 +286,8 @@ def dump(config: RunConfig | ExperimentConfig) -> str:
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
 
 
-def _validate(model: type[BaseModel], data: Mapping[str, Any]) -> Any:
+def _validate(model: type[BaseModel], data: Mapping[str, Any], context: str | None = None) -> Any:
     try:
-        return model.model_validate(data)
+        return model.model_validate(data, context=context)
     except ValidationError as error:
         raise ConfigError(sentence(error, model)) from error

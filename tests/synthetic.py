@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from core.advantage import Batch, compute, gap_metrics, loss_weights, tis_weights
+from core.advantage import PROXY_DROPPED, Batch, Trace, compute, gap_metrics, loss_weights, tis_weights
 from core.config import RunConfig, dump, parse_run
 from core.runs.status import Status, write_status
 from core.store import SplitRecord, StepRecord, seal, write_schema, write_step
@@ -251,10 +251,14 @@ class World:
         apart = self.gap * (1 + self.progress(step)) * random.normal(0, 1, logprob.shape)
         trainer = np.where(mask, np.minimum(logprob + apart, -1e-6), 0)
         trainer = trainer.astype(np.float32)
+        rollout = np.tile(np.arange(size), len(prompts))
+        minibatch = group * run.updates.minibatches // len(prompts) if name == "train" else None
+        proxy = None if run.proxy_min_p is None else np.where(mask, _proxy(trainer, run.proxy_min_p), 0)
         batch = Batch(
             group=group, reward=correct.astype(np.float32), correct=correct, length=length, truncated=truncated,
             max_length=run.sampling.max_new_tokens, step=step, total_steps=run.schedule_steps or run.steps,
             sampler_logprob=logprob, trainer_logprob=trainer, ref_logprob=trainer, entropy=entropy,
+            proxy_logprob=proxy, proxy_min_p=run.proxy_min_p, rollout=rollout, minibatch=minibatch, seed=run.seed,
         )  # fmt: skip
         trace = compute(self.method, batch, polarity_by=run.polarity_by)
         push = 0.25 * trace.advantage * (1 - np.exp(trainer)) + random.normal(0, 0.01, trainer.shape)
@@ -266,7 +270,7 @@ class World:
             split=name,
             prompt_id=[p.id for p in prompts], prompt=[p.text for p in prompts], answer=[p.answer for p in prompts],
             attempt=attempt, group_kept=np.bincount(group, trace.kept.any(axis=1)) > 0,
-            group=group, rollout=np.tile(np.arange(size), len(prompts)),
+            group=group, rollout=rollout, proxy_logprob=proxy,
             text=["".join(t[:-1] if t[-1] == EOS else t) for t in tokens],
             reward=correct.astype(np.float32), correctness=correct.astype(np.float32), correct=correct,
             parts=[{"correct": float(c)} for c in correct],
@@ -276,7 +280,7 @@ class World:
             after_logprob=after, entropy_after=np.where(mask, entropy * 0.99, 0).astype(np.float32), trace=trace,
         )  # fmt: skip
         if name == "train":
-            record.minibatch = group * run.updates.minibatches // len(prompts)
+            record.minibatch = minibatch
             if self.gap and run.tis.cap is not None:
                 record.tis = tis_weights(logprob, trainer, run.tis.cap).astype(np.float32)
             record.ratio = np.where(mask, np.exp(0.05 * push), 0).astype(np.float32)
@@ -314,6 +318,7 @@ class World:
             "mass_negative_base": float(mass_base[~correct].sum()),
             "mass_positive": float(mass[correct].sum()), "mass_negative": float(mass[~correct].sum()),
             "loss": -float((weight * trace.advantage).sum()), "policy_loss": -float((weight * trace.advantage).sum()),
+            **_penalty(trace, weight),
             "clip_low_share": 0.0, "clip_high_share": float(np.mean(split.clipped[mask])),
             "ratio_mean": _mean(split.ratio[mask]), "ratio_max": float(split.ratio[mask].max()),
             "grad_norm": 0.3 + 0.2 * (1 - self.progress(step)), "update_norm": 0.05, "lr": self.run.optimizer.lr,
@@ -374,6 +379,22 @@ def _traits(tokens: list[str], correct: bool) -> dict[str, float]:
         "self_check": float(" check " in tokens), "wait": float(" wait " in tokens), "direct": float(steps == 0),
         "lucky": 0.0,
     }  # fmt: skip
+
+
+def _proxy(logprob: np.ndarray, min_p: float) -> np.ndarray:
+    """What a min-p filter could have made of log-probs: the unlikely are dropped, the rest gets what they had."""
+    p = np.exp(logprob)
+    renormalised = np.minimum(logprob - np.log1p(-0.3 * min_p * (1 - p)), 0)
+    return np.where(p < 0.8 * min_p, PROXY_DROPPED, renormalised).astype(np.float32)
+
+
+def _penalty(trace: Trace, weight: np.ndarray) -> dict[str, float]:
+    """As if every penalised token were a hundredth of a nat from where it should be."""
+    if trace.penalty is None:
+        return {}
+    coefficient = trace.penalty.coefficient
+    share = float(np.mean(coefficient[trace.kept] > 0)) if trace.kept.any() else None
+    return {"penalty": float((weight * coefficient).sum()) * 0.01, "penalised_share": share}
 
 
 def _mean(values: np.ndarray) -> float | None:

@@ -285,10 +285,10 @@ def _panels(lab: Lab, members: list[tuple[Family, Member]], here: pd.DataFrame, 
                 st.markdown(f"**{inert_markdown(family.label)}**, seed {member.info.seed}")
                 st.caption(probes.summary(rollouts[member.id]))
                 st.html(probes.answers(rollouts[member.id], tokens[member.id], domain, theme()))
-                urls.link(
-                    "tokens", "Open on the Tokens page", icon=":material/grid_on:",
-                    run=member.id, split="probe", step=step, group=groups[member.id],
-                )  # fmt: skip
+                place = {"run": member.id, "split": "probe", "step": step, "group": groups[member.id]}
+                with st.container(horizontal=True, gap="medium"):
+                    urls.link("tokens", "Open on the Tokens page", icon=":material/grid_on:", **place)
+                    widgets.what_if(**place)
 
 
 def _settings(shown: list[Family]) -> None:

@@ -164,10 +164,10 @@ def _chosen(info: RunInfo, now: pd.DataFrame, group: int) -> None:
         )
         row = now[now["group"] == int(picked)].iloc[0]
         st.markdown(" · ".join(f"{name} **{value}**" for name, value in views.cell_words(row)))
-        urls.link(
-            "tokens", "Read its rollouts, token by token", icon=":material/grid_on:",
-            run=info.id, step=int(row["step"]), group=int(picked),
-        )  # fmt: skip
+        place = {"run": info.id, "step": int(row["step"]), "group": int(picked)}
+        with st.container(horizontal=True, gap="medium"):
+            urls.link("tokens", "Read its rollouts, token by token", icon=":material/grid_on:", **place)
+            widgets.what_if(split="train", **place)
 
 
 def _transitions(visits: pd.DataFrame) -> None:

@@ -11,6 +11,8 @@ from app.draft import Draft, read_draft
 from app.inert import inert_markdown, visible
 from app.views.settings import ADVANCED, ESSENTIAL, TASK, Setting
 from app.words import count, duration, number
+from core.advantage import Method
+from core.advantage.registry import BASES, WEIGHTS
 from core.config import ConfigError, ExperimentConfig, dump
 from core.runs import RunError, command_for
 from core.runs.create import bytes_needed, check_machine, check_space
@@ -213,10 +215,11 @@ def _offer_gpus(draft: Draft, experiment: ExperimentConfig) -> None:
 def _hints(experiment: ExperimentConfig) -> list[str]:
     """What will work and is probably not meant."""
     run = experiment.run
+    methods = [run.model_copy(update={"method": method}).build_method() for method in experiment.methods]
     hints = []
     if run.optimizer.lr > 0.02:
         hints.append(f"A learning rate of {number(run.optimizer.lr)} is unusually large; runs often break above 0.01.")
-    if run.group_size < 3:
+    if run.group_size < 3 and any(BASES[method.base.name].compares for method in methods):
         hints.append(
             f"With {run.group_size} rollouts a prompt most groups are all right or all wrong and teach nothing."
         )
@@ -224,9 +227,23 @@ def _hints(experiment: ExperimentConfig) -> list[str]:
         hints.append(
             f"{number(run.optimizer.lr)} suits the tiny embedded model; larger models want a tenth of it or less."
         )
+    if run.updates.minibatches * run.updates.epochs == 1:
+        hints += [words for method in methods if (words := _idle(method))]
     if not run.evaluate.every:
         hints.append("Without evaluation there is no pass@1: only the noisy training reward says whether it learned.")
     return hints
+
+
+def _idle(method: Method) -> str | None:
+    """What of a method has nothing to work on with one update a step, since the policy has not moved by then."""
+    penalised = any(WEIGHTS[rule.name].penalty == "absolute" for rule in method.weights)
+    if not penalised and method.loss.objective not in ("gspo", "cispo"):
+        return None
+    nothing = "nothing is penalised" if penalised else "nothing can clip"
+    return (
+        f"{method.label} with one update a step: every ratio is 1 and {nothing}. Choose 2 minibatches a step or more, "
+        "under Advanced, Updates."
+    )
 
 
 if __name__ == "__main__":

@@ -264,7 +264,9 @@ def _details(infos: list[RunInfo], series: list[views.Series]) -> None:
     info, run = by_id[which]
     step = run.curves.last_step
     if step is not None:
-        st.markdown(f"**Newest rollouts** · step {step}")
+        with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+            st.markdown(f"**Newest rollouts** · step {step}", width="content")
+            widgets.what_if(run=info.id, step=step, split="train")
         frame = newest_rollouts(data.lab(info), info.id, step)
         if len(frame):
 

@@ -173,6 +173,7 @@ def _one_step(lab: Lab, info: RunInfo, split: str, series: view.Series) -> None:
     step = widgets.step_picker(series.token_steps, total=info.total, default=int(moved.max()) if len(moved) else None)
     cells, groups = query.cells(lab, info.id, step, split), query.group_masses(lab, info.id, step, split)
     where = {"run": info.id, "split": split, "step": step}
+    widgets.what_if(scope="step", **where)
     for title, how, html, frame, key in (
         (
             "The eight cells: which tokens the update hears",

@@ -196,7 +196,7 @@ def _experiment(family: list[RunInfo], size: int) -> None:
 
 def _row(info: RunInfo) -> None:
     """One run: who, how far, how well, and where to look at it."""
-    name, progress, numbers, links = st.columns([4, 4, 3, 3], gap="small", vertical_alignment="center")
+    name, progress, numbers, links = st.columns([4, 4, 2, 4], gap="small", vertical_alignment="center")
     badges = "".join(f" :gray-badge[{word}]" for word, there in _badges(info) if there)
     about = f"{inert_markdown(info.label)} · {inert_markdown(info.model)} · {age(info.created)}"
     name.markdown(f"**{inert_markdown(info.name)}**{badges}  \n:small[:gray[{about}]]")
@@ -208,9 +208,10 @@ def _row(info: RunInfo) -> None:
         if info.step
         else ":small[:gray[no step yet]]"
     )
-    with links.container(horizontal=True, wrap=False, gap="small", vertical_alignment="center"):
+    with links.container(horizontal=True, gap="small", vertical_alignment="center"):
         urls.link("live", "Live", run=info.id)
         urls.link("tokens", "Tokens", run=info.id)
+        urls.link("whatif", "What if…", run=info.id)
         with st.popover("", icon=":material/more_vert:", type="tertiary", help="Stop, resume, extend, delete"):
             _menu(info)
     if info.error:

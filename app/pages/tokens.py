@@ -62,7 +62,7 @@ def page() -> None:
     if urls.param("prompt") not in (None, group["prompt_id"]):
         urls.set_params(rollout=None, position=None)  # another prompt: its own strongest token
     urls.set_params(step=step, group=group["group"], prompt=group["prompt_id"])
-    _visits(index[index["split"] == split], step, group)
+    _visits(index[index["split"] == split], info, step, split, group)
     if not data.ended(info):
         st.fragment(lambda: guarded(lambda: _newer(info, max(steps.get("train", [-1])))), run_every=EVERY_S)()
     st.fragment(lambda: guarded(lambda: _group(lab, info, step, split, group.to_dict())))()
@@ -142,8 +142,10 @@ def _pick_group() -> None:
     urls.set_params(group=st.session_state["url:group"], prompt=None, rollout=None, position=None)
 
 
-def _visits(index: pd.DataFrame, step: int, group: pd.Series) -> None:
-    """The other steps that met this prompt, one press away. `index` is `group_index` of one split."""
+def _visits(index: pd.DataFrame, info: RunInfo, step: int, split: str, group: pd.Series) -> None:
+    """The other steps that met this prompt, one press away, and the other methods. `index` is `group_index` of one
+    split.
+    """
     met = index[index["prompt_id"] == group["prompt_id"]].drop_duplicates("step", keep="last").astype({"step": int})
     before, after = met[met["step"] < step], met[met["step"] > step]
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -157,6 +159,7 @@ def _visits(index: pd.DataFrame, step: int, group: pd.Series) -> None:
                     on_click=urls.set_params, kwargs={"step": int(row["step"]), "group": None},
                 )  # fmt: skip
         st.caption(f"This prompt was met at {count(len(met), 'step')} of the run.")
+        widgets.what_if(run=info.id, step=step, split=split, group=int(group["group"]))
 
 
 def _newer(info: RunInfo, newest: int) -> None:
@@ -276,6 +279,7 @@ def _reasons(done: Replay | str, group: int, rollout: int) -> Reasons | None:
     return Reasons(
         base=lambda t: done.trace.explain_base(i, t),
         factors={factor.id: lambda t, factor=factor: factor.explain(i, t) for factor in done.trace.factors},
+        penalty=(lambda t: done.trace.penalty.explain(i, t)) if done.trace.penalty else None,
     )
 
 

@@ -182,6 +182,12 @@ MORE = (
         "How far the adapter's weights moved in the step.",
         "update_norm",
     ),
+    Panel(
+        "penalty", "Penalised tokens", "share of tokens",
+        "KL-Cov and Lp-Reg hold a few tokens in place by a penalty of their own; this is the share of the trained "
+        "tokens that met it in their last gradient pass.",
+        "penalised_share", share=True, absent="This run's method has no penalty.",
+    ),
 )  # fmt: skip
 """Behind the switch "More curves"."""
 

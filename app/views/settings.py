@@ -56,28 +56,35 @@ ESSENTIAL = (
 )  # fmt: skip
 
 ADVANCED: dict[str, tuple[Setting, ...]] = {
-    "Labels": (
+    "Labels and rewards": (
         Setting("correct_threshold", "Correct from", "float",
             "A rollout is correct if the correctness part of its reward is at least this.",
             0.0, 1.0, 0.1),
         Setting("polarity_by", "Polarity by", "choice",
             "What makes a rollout positive or negative: its correctness, or the sign of its advantage.",
             choices=("correct", "sign")),
+        Setting("overlong.buffer", "Overlong buffer", "int",
+            "DAPO's soft penalty: over so many tokens before the longest response, the reward falls with every token. "
+            "What was correct stays correct, but even a group that is all right has a signal then. 0: no penalty.",
+            0, 32_768, 8),
+        Setting("overlong.factor", "Overlong penalty", "float",
+            "What a response that reaches the limit loses of its reward.",
+            0.01, 100.0, 0.25),
     ),
     "Loss": (
         Setting("loss.objective", "Objective", "choice",
-            "clip: PPO's clipped ratio; gspo: one ratio a sequence; cispo: clipped weights; reinforce: no "
-            "ratio.",
-            choices=("clip", "gspo", "cispo", "reinforce"), none="the recipe's objective"),
+            "clip: PPO's clipped ratio; ratio: the same without clipping; gspo: one ratio a sequence; cispo: clipped "
+            "weights; reinforce: no ratio.",
+            choices=("clip", "ratio", "gspo", "cispo", "reinforce"), none="the recipe's objective"),
         Setting("loss.aggregation", "Aggregation", "choice",
             "How tokens are averaged: all alike, each response alike, or over one fixed length.",
             choices=("token_mean", "sequence_mean", "fixed_length"), none="the recipe's aggregation"),
         Setting("loss.clip_low", "Clip below", "float",
-            "A ratio under 1 − this stops pushing a token down.",
-            0.001, 0.999, 0.05, none="the recipe's bound"),
+            "A ratio under 1 − this stops pushing a token down; 1: nothing is stopped there.",
+            0.0001, 1.0, 0.05, none="the recipe's bound"),
         Setting("loss.clip_high", "Clip above", "float",
             "A ratio over 1 + this stops pushing a token up.",
-            0.001, 10.0, 0.05, none="the recipe's bound"),
+            0.0001, 10.0, 0.05, none="the recipe's bound"),
         Setting("loss.dual_clip", "Dual clip", "float",
             "Bounds the loss of negative advantages at this times |advantage|.",
             1.01, 100.0, 0.5, none="the recipe's choice"),
@@ -171,6 +178,11 @@ ADVANCED: dict[str, tuple[Setting, ...]] = {
             choices=("all", "probe", "off")),
         Setting("record.reference", "Reference log-probs", "flag",
             "Log-probs under the base model; one more forward pass."),
+        Setting("record.proxy_min_p", "Proxy log-probs, min-p", "float",
+            "Log-probs under the policy without its least likely tokens, those below this share of the likeliest one's "
+            "probability, so that Lp-Reg can be asked of the stored rollouts afterwards. Lp-Reg itself used 0.02. A "
+            "run that trains with Lp-Reg records its own.",
+            0.0001, 1.0, 0.01, none="not recorded"),
         Setting("checkpoint.every", "Checkpoint every", "int",
             "Steps; what is lost by a crash is computed again. Left empty: every step for the embedded model, every "
             "10 elsewhere.",
@@ -219,7 +231,7 @@ ADVANCED: dict[str, tuple[Setting, ...]] = {
 }  # fmt: skip
 
 ELSEWHERE = frozenset({"name", "model", "seed", "experiment", "imported", "method.name", "method.base", "method.also",
-                       "method.set"})  # fmt: skip
+                       "method.set", "method.mass_matched"})  # fmt: skip
 """Settings that the page has widgets of their own for, or that the lab itself sets (experiment, imported)."""
 
 

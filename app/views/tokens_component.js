@@ -12,16 +12,6 @@ export default function (component) {
   return () => { view.observer.disconnect(); clearTimeout(view.timer); views.delete(parentElement); };
 }
 
-function el(tag, props = {}, children = []) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(props)) {
-    if (name === "text") node.textContent = value;
-    else if (value !== undefined && value !== null && value !== false) node.setAttribute(name, value === true ? "" : value);
-  }
-  node.append(...children);
-  return node;
-}
-
 function create(root) {
   const view = { pending: false, sent: [], tokens: [] };
   view.legend = el("div", { class: "legend", "data-testid": "token-legend" });
@@ -313,9 +303,7 @@ function text(view, row) {
 function span(view, row, token, position) {
   const value = row.shades[position];
   const node = el("span", { class: "token", role: "option", id: `token-${position}`, "data-position": position, "data-testid": `token-${position}` });
-  for (const part of token.split(/([␣⏎⇥∅]|⟨[^⟩]*⟩|[\u2400-\u2424])/)) {
-    if (part) node.append(/^[␣⏎⇥∅⟨\u2400-\u2424]/.test(part) ? el("i", { text: part }) : part);
-  }
+  sayToken(node, token);
   if (value) node.style.backgroundColor = shade(view.data, value, 0.6);
   if (value && view.data.colour.below) node.dataset.side = value > 0 ? "above" : "below";
   if (row.flags[position] & 1) node.dataset.dropped = "";
@@ -355,34 +343,12 @@ function tip(view, cell, x, y) {
   if (row.flags[cell.position] & 2) lines.push(["", "clipped"]);
   view.tip.replaceChildren(head, el("table", {}, [el("tbody", {}, lines.map(([name, value]) =>
     el("tr", {}, [el("th", { text: name }), el("td", { text: value })])))]));
-  view.tip.hidden = false;
-  const box = view.box.getBoundingClientRect();
-  const [width, height] = [view.tip.offsetWidth, view.tip.offsetHeight];
-  const below = y + 18 + height < window.innerHeight;
-  view.tip.style.left = `${Math.min(Math.max(x - box.left + 14, 0), Math.max(0, box.width - width))}px`;
-  view.tip.style.top = `${below ? y - box.top + 18 : y - box.top - height - 14}px`;
+  showTip(view, x, y);
 }
-
-function hide(view) { view.tip.hidden = true; }
 
 function number(value, unit = "") {
   if (value === null || value === undefined) return "not recorded";
   let shown = Math.abs(value) >= 1000 ? String(Math.round(value)) : String(Number(value.toPrecision(3)));
   shown = shown.replaceAll("-", "−");
   return unit ? `${shown}\u00a0${unit}` : shown;
-}
-
-async function share(view) {
-  const address = window.location.href;
-  try {
-    await navigator.clipboard.writeText(address);
-    view.share.textContent = "Link copied";
-  } catch {
-    const field = el("input", { class: "address", readonly: true, "aria-label": "address of this view", value: address });
-    view.share.replaceWith(field);
-    field.focus();
-    field.select();
-    field.addEventListener("blur", () => field.replaceWith(view.share), { once: true });
-  }
-  setTimeout(() => { view.share.textContent = "Copy link"; }, 1800);
 }

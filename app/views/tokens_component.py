@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
-_HERE = Path(__file__).parent
+from app.views.components import component
 
-_component = st.components.v2.component(
-    "advantage_lab_tokens",
-    css=(_HERE / "tokens_component.css").read_text(encoding="utf-8"),
-    js=(_HERE / "tokens_component.js").read_text(encoding="utf-8"),
-)
+_component = component("tokens")
 
 
 def token_view(data: dict[str, Any], *, key: str, on_select: Callable[[int, int], None]) -> None:

@@ -22,12 +22,13 @@ UNMOVED = 1e-6
 
 @dataclass(frozen=True)
 class Reasons:
-    """The method's own words about a rollout, recomputed: `base(t)` and, by factor id, `factors[id](t)` of position
-    t.
+    """The method's own words about a rollout, recomputed: `base(t)`, by factor id `factors[id](t)`, and `penalty(t)`
+    where the method has one, of position t.
     """
 
     base: Callable[[int], str]
     factors: dict[str, Callable[[int], str]]
+    penalty: Callable[[int], str] | None = None
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,8 @@ def token_lines(
         _line("push", "push A(1 − p)", token, note="what moves its own logit: small where p is near 1", signed=True)
     )
     lines.append(_weight(token, trained, kept))
+    if _value(token, "penalty") is not None:
+        lines.append(_penalty(token, reasons.penalty(t) if reasons and reasons.penalty else ""))
     if _value(token, "tis") is not None:
         lines.append(_correction(token))
     lines.append(_ratio(token, trained, updates))
@@ -170,6 +173,12 @@ def _weight(token: dict, trained: bool, kept: bool) -> Line:
         return Line("loss_weight", "loss weight", "not recorded" if trained else "not trained", None, note, "missing")
     note = "what the loss's averaging multiplies its term by" if kept else "dropped tokens weigh nothing"
     return Line("loss_weight", "loss weight", number(value), value, note)
+
+
+def _penalty(token: dict, words: str) -> Line:
+    """What the loss adds on this token beside its advantage's term."""
+    value = _value(token, "penalty")
+    return Line("penalty", "+ penalty", f"{number(value)} × distance" if value else "none", value, words)
 
 
 def _correction(token: dict) -> Line:

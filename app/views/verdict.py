@@ -130,7 +130,8 @@ def illnesses(curves: Curves, run: str, max_new_tokens: int | None = None) -> li
             Finding(
                 "bad",
                 f"**Nearly all groups are uniform**: {share(now('no_signal_share'))} of groups have equal rewards "
-                f"({share(right)} all right, {share(wrong)} all wrong), so their advantages are 0: {why}.",
+                f"({share(right)} all right, {share(wrong)} all wrong), so comparing within a group gives them no "
+                f"advantage: {why}.",
                 "favorability", {"run": run}, "Which prompts still count",
             )
         )  # fmt: skip

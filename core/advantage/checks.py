@@ -9,7 +9,7 @@ import numpy as np
 from core.advantage.types import AdvantageError, Batch
 from core.advantage.words import listed, num
 
-LOGPROBS = ("sampler_logprob", "trainer_logprob", "ref_logprob")
+LOGPROBS = ("sampler_logprob", "trainer_logprob", "ref_logprob", "proxy_logprob")
 PER_TOKEN = (*LOGPROBS, "entropy")
 IN_FILES = {"sampler_logprob": "old_logprob", "trainer_logprob": "old_logprob"}
 """How a batch file calls a field, where it has another name."""
@@ -30,6 +30,9 @@ def checked(batch: Batch, needs: frozenset[str] = frozenset(), asker: str = "the
         shape = np.shape(getattr(batch, name))
         if shape != (n,):
             raise AdvantageError(f"{name} has shape {shape}, but group has {n} rollouts: give one number a rollout")
+    for name in ("rollout", "minibatch"):
+        if (values := getattr(batch, name)) is not None and np.shape(values) != (n,):
+            raise AdvantageError(f"{name} has shape {np.shape(values)}, but group has {n} rollouts: give one a rollout")
     reward = np.asarray(batch.reward, dtype=np.float32).astype(np.float64)
     _first(~np.isfinite(reward), "reward", reward, "a finite number")
     length = np.asarray(batch.length)

@@ -7,13 +7,19 @@ from dataclasses import fields, replace
 from typing import Any, get_args, get_type_hints
 
 from core.advantage.recipes import RECIPES, Recipe, bases
-from core.advantage.registry import BASES, WEIGHTS
-from core.advantage.rules import SELECTED, Param
+from core.advantage.registry import BASES, WEIGHTS, turn
+from core.advantage.rules import MASS_MATCHED, SELECTED, Param
 from core.advantage.types import AdvantageError, Loss, Method, Per, Rule
 from core.advantage.words import listed, nearest
 
 _LOSS_TYPES = get_type_hints(Loss)
 _LOSS_RANGES = {"clip_low": (0, 1), "clip_high": (0, None), "dual_clip": (1, None), "kl": (0, None)}
+_LOSS_READS = {
+    "clip": {"clip_low", "clip_high", "dual_clip"},
+    "gspo": {"clip_low", "clip_high", "dual_clip"},
+    "cispo": {"clip_low", "clip_high"},
+}
+"""Which bounds an objective reads; the others read none."""
 
 
 def build(
@@ -23,13 +29,14 @@ def build(
     params: Mapping[str, Any] | None = None,
     loss: Mapping[str, Any] | None = None,
     dynamic_sampling: bool | None = None,
+    mass_matched: bool = False,
 ) -> Method:
     """The composition that a recipe names.
 
     `base`: another bare recipe under its weights, whose loss and dynamic sampling come with it. `also`: recipes whose
     weights multiply in after its own. `params`: changed parameters, `rho_positive` or, where two rules share a name,
-    `a3po.ratio` (or nested, `{"a3po": {"ratio": 0.3}}`). `loss`: changed fields of `Loss`. Raises AdvantageError, one
-    sentence, for anything that can't be.
+    `a3po.ratio` (or nested, `{"a3po": {"ratio": 0.3}}`). `loss`: changed fields of `Loss`. `mass_matched`: rescaled to
+    the base rule's mass. Raises AdvantageError, one sentence, for anything that can't be, or that makes no sense.
     """
     recipe = _recipe(name)
     stand = _base(recipe, base)
@@ -52,13 +59,16 @@ def build(
         .needs(filled_base.params)
         .union(*(WEIGHTS[rule.name].needs(rule.params) for rule in filled))
     )
+    final = _loss(_brought(stand, weighing), loss or {})
+    _sensible(filled, final)
     return Method(
         name=name,
-        label=_label(recipe, stand, extra),
+        label=_label(recipe, stand, extra) + (", mass-matched" if mass_matched else ""),
         base=filled_base,
         weights=tuple(filled),
-        loss=_loss(stand.loss, loss or {}),
+        loss=final,
         dynamic_sampling=stand.dynamic_sampling if dynamic_sampling is None else bool(dynamic_sampling),
+        mass_matched=bool(mass_matched),
         needs=needs,
     )
 
@@ -78,7 +88,9 @@ def factor_columns(method: Method) -> dict[str, Per]:
     selecting = [WEIGHTS[rule.name].per for rule in method.weights if WEIGHTS[rule.name].selects]
     if selecting or method.dynamic_sampling:
         columns[SELECTED] = "token" if "token" in selecting else "rollout"
-    return columns | {rule.name: WEIGHTS[rule.name].per for rule in method.weights if not WEIGHTS[rule.name].selects}
+    weights = [WEIGHTS[rule.name] for rule in sorted(method.weights, key=turn)]
+    columns |= {weight.name: weight.per for weight in weights if not weight.selects and not weight.penalty}
+    return columns | ({MASS_MATCHED: "rollout"} if method.mass_matched else {})
 
 
 def _recipe(name: Any) -> Recipe:
@@ -159,6 +171,40 @@ def _label(recipe: Recipe, stand: Recipe, extra: list[Recipe]) -> str:
     return weights if stand.name == recipe.on != "dapo" else f"{weights} on {stand.label}"
 
 
+def _brought(stand: Recipe, weighing: Iterable[Recipe]) -> Loss:
+    """The base's loss, with what the weights bring along; an objective can only take the place of the usual one."""
+    loss = stand.loss
+    for recipe in weighing:
+        if "objective" in recipe.loss_changes and loss.objective != "clip":
+            raise AdvantageError(
+                f"{recipe.label} brings the objective {recipe.loss_changes['objective']}, and {stand.label} is the "
+                f"objective {loss.objective}: a loss has one, so choose another base"
+            )
+        loss = replace(loss, **recipe.loss_changes)
+    return loss
+
+
+def _sensible(weights: Iterable[Rule], loss: Loss) -> None:
+    """Refuses compositions that could be computed and would mean nothing."""
+    rules = [WEIGHTS[rule.name] for rule in weights]
+    penalties = [weight.name for weight in rules if weight.penalty]
+    if len(penalties) > 1:
+        raise AdvantageError(f"{listed(penalties)} each put a penalty on tokens of their own choice: name one of them")
+    if loss.objective != "gspo":
+        return
+    for weight in rules:
+        if weight.selects and weight.per == "token":
+            raise AdvantageError(
+                f"{weight.name} trains on single tokens, and the objective gspo has one ratio for a whole response: "
+                "choose a base with a ratio for each token, such as dapo"
+            )
+        if weight.penalty:
+            raise AdvantageError(
+                f"{weight.name} holds single tokens in place, and the objective gspo moves a response as a whole: "
+                "choose a base with a ratio for each token, such as grpo"
+            )
+
+
 def _loss(loss: Loss, changes: Mapping[str, Any]) -> Loss:
     names = [field.name for field in fields(Loss)]
     for key, value in changes.items():
@@ -170,4 +216,10 @@ def _loss(loss: Loss, changes: Mapping[str, Any]) -> Loss:
         if key in _LOSS_RANGES and not (key == "dual_clip" and value is None):
             low, high = _LOSS_RANGES[key]
             Param(key, 0.0, "", low=low, high=high).check(value, f"loss.{key}")
-    return replace(loss, **changes)
+    changed = replace(loss, **changes)
+    for key in ("clip_low", "clip_high", "dual_clip"):
+        if changes.get(key) is not None and key not in _LOSS_READS.get(changed.objective, ()):
+            raise AdvantageError(
+                f"loss.{key} is set, but the objective {changed.objective} does not read it: leave it out"
+            )
+    return changed

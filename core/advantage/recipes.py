@@ -6,8 +6,10 @@ authors' code, [S] second-hand, [I] inferred.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from core.advantage.registry import BASES, WEIGHTS
 from core.advantage.rules import Param
@@ -20,17 +22,19 @@ class Recipe:
 
     A bare base has `base` and no weights; anything else has `weights` and `on`, the bare base it stands on unless the
     user names another. Numbers inside a `Rule` are fixed; `own` renames or pre-sets parameters of the rules.
+    `loss` is a bare base's; `loss_changes` are the fields of it that weights which are half a loss bring along.
     """
 
     name: str
     label: str
-    family: str  # for grouping in lists: "bases", "polarity", "tokens", "prompts"
+    family: str  # for grouping in lists: "bases", "polarity", "tokens", "prompts", "losses"
     summary: str
     source: str
     base: Rule | None = None
     on: str = ""
     weights: tuple[Rule, ...] = ()
     loss: Loss = field(default_factory=Loss)
+    loss_changes: Mapping[str, Any] = field(default_factory=dict)
     dynamic_sampling: bool = False
     own: tuple[Param, ...] = ()
 
@@ -72,6 +76,48 @@ _RECIPES = (
         "arXiv 2503.20783 [P]",
         base=Rule("dr_grpo"),
         loss=Loss(aggregation="fixed_length"),
+    ),
+    Recipe(
+        "rloo", "RLOO", "bases",
+        "Reward minus the mean of the other rollouts, with REINFORCE's plain gradient of the whole response.",
+        "arXiv 2402.14740 [P]",
+        base=Rule("rloo"),
+        loss=Loss(objective="reinforce", aggregation="fixed_length"),
+    ),
+    Recipe(
+        "reinforce_pp", "REINFORCE++", "bases",
+        "The reward, whitened over all tokens of the batch; no group is needed.",
+        "arXiv 2501.03262 [P][C]",
+        base=Rule("reinforce_pp"),
+        loss=Loss(aggregation="token_mean"),
+    ),
+    Recipe(
+        "reinforce_pp_baseline", "REINFORCE++ baseline", "bases",
+        "Reward minus the group's mean, whitened over all tokens of the batch.",
+        "arXiv 2501.03262 [P][C]",
+        base=Rule("reinforce_pp_baseline"),
+        loss=Loss(aggregation="token_mean"),
+    ),
+    Recipe(
+        "gspo", "GSPO", "bases",
+        "GRPO's advantage; the importance ratio, and its clipping, are the whole response's.",
+        "arXiv 2507.18071 [P]",
+        base=Rule("grpo"),
+        loss=Loss(objective="gspo", aggregation="sequence_mean", clip_low=3e-4, clip_high=4e-4),
+    ),
+    Recipe(
+        "cispo", "CISPO", "bases",
+        "GRPO's advantage; the clipped ratio only weighs a token's gradient, so no token loses it.",
+        "arXiv 2506.13585 [P]",
+        base=Rule("grpo"),
+        loss=Loss(objective="cispo", aggregation="token_mean", clip_low=1.0, clip_high=0.28),
+    ),
+    Recipe(
+        "pass_at_k", "Pass@k training", "bases",
+        "What each rollout adds to the group's expected pass@k: hard prompts count, easy ones fade.",
+        "arXiv 2508.10751 [P][C]",
+        base=Rule("pass_at_k"),
+        loss=Loss(aggregation="sequence_mean"),
     ),
     Recipe(
         "pm1", "REINFORCE ±1", "bases",
@@ -138,6 +184,43 @@ _RECIPES = (
         weights=(Rule("a3po"),),
     ),
     Recipe(
+        "fork_tokens", "Fork tokens", "tokens",
+        "Trains on the 20 % most uncertain tokens of a step alone.",
+        "arXiv 2506.01939 [P]",
+        on="dapo",
+        weights=(Rule("fork_tokens"),),
+    ),
+    Recipe(
+        "entropy_advantage", "Entropy advantage", "tokens",
+        "Adds a bounded share of a token's entropy to its advantage.",
+        "arXiv 2506.14758 [P], numbers [S]",
+        on="grpo",
+        weights=(Rule("entropy_advantage"),),
+    ),
+    Recipe(
+        "kl_cov", "KL-Cov", "losses",
+        "Penalises moving the few tokens that drive entropy down; the other ratios are not clipped.",
+        "arXiv 2505.22617 [P][C]",
+        on="grpo",
+        weights=(Rule("kl_cov"),),
+        loss_changes={"objective": "ratio"},
+    ),
+    Recipe(
+        "clip_cov", "Clip-Cov", "losses",
+        "A few of the tokens that drive entropy down, drawn at random, get no gradient.",
+        "arXiv 2505.22617 [P][C]",
+        on="grpo",
+        weights=(Rule("clip_cov"),),
+    ),
+    Recipe(
+        "lp_reg", "Lp-Reg", "losses",
+        "Draws the least likely tokens that are pushed down to the policy without its noise.",
+        "arXiv 2510.03222 [P][C]",
+        on="grpo",
+        weights=(Rule("lp_reg"),),
+        loss_changes={"clip_low": 1.0, "clip_high": 9.0},
+    ),
+    Recipe(
         "adora_amplify", "ADORA amplify", "prompts",
         "Prompts whose correct answers run long, or that are mostly failed, weigh more.",
         "arXiv 2602.10019, for language models [S]",
@@ -168,6 +251,13 @@ _RECIPES = (
             Param("eps", 1e-9, "added to the group's standard deviation, as this code's framework does [I]",
                   low=0, high=1, target="grpo.eps"),
         ),
+    ),
+    Recipe(
+        "a_grae", "A-GRAE", "prompts",
+        "From easy to hard prompts as the batch improves, with right answers damped while it is weak.",
+        "arXiv 2602.05548, its code [C]",
+        on="grpo",
+        weights=(Rule("a_grae"),),
     ),
 )  # fmt: skip
 

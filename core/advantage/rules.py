@@ -16,6 +16,8 @@ Params = Mapping[str, Any]
 NOTHING: frozenset[str] = frozenset()
 SELECTED = "selected"
 """The id of the one factor that all selections of a method (and dropped groups) multiply into."""
+MASS_MATCHED = "mass_matched"
+"""The id of the factor that gives the batch the base rule's mass, where the method asks for it."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Param:
 
     `doc` ends with where the default comes from: [P] the paper, [C] its authors' code, [S] second-hand, [I] inferred.
     A default of None means "not used unless given". `target` ("rule.param") is set where a recipe renames or pre-sets
-    a parameter of one of its rules.
+    a parameter of one of its rules. `group` is "schedule" for what every weight has, so that forms can fold it away.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Param:
     high: float | None = None
     choices: tuple[str, ...] = ()
     target: str = ""
+    group: Literal["", "schedule"] = ""
 
     def check(self, value: Any, name: str | None = None) -> float | int | str | None:
         """The value as the rule wants it; `name` is what the user called it. Raises AdvantageError with the range."""
@@ -66,12 +69,13 @@ class Param:
 
 @dataclass(frozen=True)
 class State:
-    """What a weight sees. `advantage` is the product so far, for rules that look at it."""
+    """What a weight sees. `advantage` is the product so far, `kept` what no selection has dropped so far."""
 
     batch: Batch
     base: np.ndarray  # (N,) or (N, T)
     polarity: np.ndarray  # (N,) +1 or -1
-    advantage: np.ndarray  # (N, T)
+    advantage: np.ndarray  # (N, T), 0 on padding
+    kept: np.ndarray  # (N, T) bool, False on padding
 
 
 @dataclass(frozen=True)
@@ -89,28 +93,40 @@ class Outcome:
 
 @dataclass(frozen=True)
 class BaseRule:
-    """The first advantage of a rollout (or of a token), before any weight. See `bases.py` for the pattern."""
+    """The first advantage of a rollout (or of a token), before any weight. See `methods/bases.py` for the pattern.
+
+    `formula` is the rule in one line of plain text. `compares` says that a rollout's advantage comes from the others
+    of its group, so that a group of one has none; `least_group` is the smallest group that the rule is defined for.
+    """
 
     name: str
     rule: Callable[[Batch, Params], Outcome]
+    formula: str
     params: tuple[Param, ...] = ()
     needs: Callable[[Params], frozenset[str]] = lambda params: NOTHING
+    compares: bool = True
+    least_group: Callable[[Params], int] = lambda params: 1
 
 
 @dataclass(frozen=True)
 class Weight:
-    """A factor on the advantage. See `polarity.py` (a rollout), `adora.py` (a group), `a3po.py` (a token).
+    """A factor on the advantage. See `methods/polarity.py` (a rollout), `adora.py` (a group), `a3po.py` (a token).
 
-    `needs` names the optional Batch fields the rule reads with these parameters. `selects` marks 0/1 rules: their
-    tokens leave the loss and its denominators. `classify` is for weights that class prompts. `check` sees the
-    parameters that the user gave and raises AdvantageError where they exclude each other.
+    `formula` is the rule in one line of plain text. `needs` names the optional Batch fields the rule reads with these
+    parameters. `selects` marks 0/1 rules: their tokens leave the loss and its denominators. `penalty` marks rules whose
+    values are no factor but the coefficients of a `Penalty` of that form. `last` marks rules that look at the finished
+    advantage: they come after all others, wherever the user names them. `classify` is for weights that class prompts.
+    `check` sees the parameters that the user gave and raises AdvantageError where they exclude each other.
     """
 
     name: str
     per: Per
     rule: Callable[[State, Params], Outcome]
+    formula: str
     params: tuple[Param, ...] = ()
     needs: Callable[[Params], frozenset[str]] = lambda params: NOTHING
     selects: bool = False
+    penalty: Literal["", "absolute", "proxy"] = ""
+    last: bool = False
     classify: Callable[[Batch, Params], Classes] | None = None
     check: Callable[[Params], None] = lambda given: None

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from core.advantage.adora import classify
 from core.advantage.checks import checked
 from core.advantage.groups import group_stats
-from core.advantage.polarity import sign_of
-from core.advantage.registry import BASES, WEIGHTS
+from core.advantage.mass import mass, match
+from core.advantage.methods.adora import classify
+from core.advantage.methods.polarity import sign_of
+from core.advantage.registry import BASES, WEIGHTS, turn
 from core.advantage.rules import SELECTED, State
-from core.advantage.types import Batch, Classes, Factor, Method, Trace
+from core.advantage.types import Batch, Classes, Factor, Method, Penalty, Trace
 
 
 def compute(method: Method, batch: Batch, polarity_by: str = "correct") -> Trace:
@@ -24,37 +25,44 @@ def compute(method: Method, batch: Batch, polarity_by: str = "correct") -> Trace
     batch = checked(batch, method.needs, method.label)
     mask = batch.mask
     base = BASES[method.base.name].rule(batch, method.base.params)
+    started = np.where(mask, base.values if base.values.ndim == 2 else base.values[:, None], 0.0)
     polarity = sign_of(base.values, mask, batch.correct, polarity_by)
-    advantage = np.where(mask, base.values if base.values.ndim == 2 else base.values[:, None], 0.0)
-    kept = mask.copy()
 
     selections = [_signal(batch)] if method.dynamic_sampling else []
-    factors = []
-    for rule in method.weights:
+    with_signal = kept = mask & (selections[0].spread(batch) > 0) if selections else mask
+    advantage, factors, penalty = started, [], None
+    for rule in sorted(method.weights, key=turn):
         weight = WEIGHTS[rule.name]
-        outcome = weight.rule(State(batch, base.values, polarity, advantage), rule.params)
+        seen = np.where(kept, advantage, 0.0) if weight.last else advantage
+        outcome = weight.rule(State(batch, base.values, polarity, seen, kept), rule.params)
+        if weight.penalty:
+            penalty = Penalty(weight.name, weight.penalty, outcome.values, outcome.reason, outcome.explain)
+            continue
         factor = Factor(weight.name, weight.per, outcome.values, outcome.reason, outcome.explain)
         if weight.selects:
             selections.append(factor)
+            kept = kept & (factor.spread(batch) > 0)
             continue
         advantage = advantage * factor.spread(batch)
         factors.append(factor)
+    advantage = np.where(kept, advantage, 0.0)
     if selections:
-        selected = _merged(selections, batch)
-        factors.insert(0, selected)
-        chosen = selected.spread(batch) > 0
-        kept &= chosen
-        advantage = np.where(chosen, advantage, 0.0)
+        factors.insert(0, _merged(selections, batch))
+    if method.mass_matched:
+        own, wanted = mass(advantage, kept, batch, method.loss), mass(started, with_signal, batch, method.loss)
+        factors.append(match(own, wanted, batch))
+        advantage = advantage * factors[-1].values[:, None]
     return Trace(
         method=method,
         base=base.values,
         base_reason=base.reason,
         explain_base=base.explain,
         factors=factors,
-        advantage=np.where(mask, advantage, 0.0) + 0.0,  # no negative zeros
+        advantage=advantage + 0.0,  # no negative zeros
         kept=kept,
         polarity=polarity,
-        classes=_classes(method, batch),
+        classes=_classes(method, batch, factors),
+        penalty=penalty,
     )
 
 
@@ -87,9 +95,11 @@ def _merged(selections: list[Factor], batch: Batch) -> Factor:
     return Factor(SELECTED, "token" if per_token else "rollout", values, reason, explain)
 
 
-def _classes(method: Method, batch: Batch) -> Classes:
+def _classes(method: Method, batch: Batch, factors: list[Factor]) -> Classes:
     """The classes of the method's own prompt weight, or the paper's where it has none. Weights of several multiply."""
-    found = [WEIGHTS[rule.name].classify(batch, rule.params) for rule in method.weights if WEIGHTS[rule.name].classify]
-    if not found:
+    classing = [rule for rule in method.weights if WEIGHTS[rule.name].classify]
+    if not classing:
         return classify(batch)
-    return replace(found[0], weight=np.prod([classes.weight for classes in found], axis=0))
+    given = {factor.id: factor.values for factor in factors}
+    found = WEIGHTS[classing[0].name].classify(batch, classing[0].params)
+    return replace(found, weight=np.prod([given[rule.name] for rule in classing], axis=0))

@@ -39,12 +39,17 @@ class Batch:
     trainer_logprob: np.ndarray | None = None  # (N, T)
     ref_logprob: np.ndarray | None = None  # (N, T)
     entropy: np.ndarray | None = None  # (N, T), of the full sampling distribution
+    proxy_logprob: np.ndarray | None = None  # (N, T) under the min-p proxy: see `methods/lp_reg.py`
+    proxy_min_p: float | None = None  # the min-p that `proxy_logprob` was made with; None: not known
+    rollout: np.ndarray | None = None  # (N,) int: index within its group, for random choices and ties; None: by order
+    minibatch: np.ndarray | None = None  # (N,) int: the optimizer's minibatch; None: one for all
+    seed: int = 0  # of the run, for rules that draw
 
     @property
     def width(self) -> int:
         """T: the positions the per-token arrays have."""
-        for array in (self.sampler_logprob, self.trainer_logprob, self.entropy, self.ref_logprob):
-            if array is not None:
+        for name in ("sampler_logprob", "trainer_logprob", "entropy", "ref_logprob", "proxy_logprob"):
+            if (array := getattr(self, name)) is not None:
                 return int(array.shape[1])
         return int(self.length.max(initial=0))
 
@@ -71,7 +76,7 @@ class Rule:
 class Loss:
     """What the policy update does with the advantages (`core/train/losses.py` computes it)."""
 
-    objective: Literal["clip", "gspo", "cispo", "reinforce"] = "clip"
+    objective: Literal["clip", "ratio", "gspo", "cispo", "reinforce"] = "clip"
     aggregation: Literal["token_mean", "sequence_mean", "fixed_length"] = "token_mean"
     clip_low: float = 0.2
     clip_high: float = 0.2
@@ -89,6 +94,7 @@ class Method:
     weights: tuple[Rule, ...] = ()
     loss: Loss = field(default_factory=Loss)
     dynamic_sampling: bool = False  # groups of equal rewards are dropped and refilled
+    mass_matched: bool = False  # the advantages are rescaled to the base rule's mass; see `mass.py`
     needs: frozenset[str] = frozenset()  # optional Batch fields that its rules read
 
 
@@ -113,6 +119,23 @@ class Factor:
         if self.per == "group":
             values = values[np.searchsorted(batch.groups, batch.group)]
         return values if self.per == "token" else np.broadcast_to(values[:, None], (len(batch.group), batch.width))
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """A term that the loss adds on chosen tokens, weighed like their own: coefficient x distance.
+
+    On a token with a coefficient the objective's term is the unclipped -A r, as the rules' authors have it. `form`:
+    - "absolute": the distance is |log-prob - trainer's at the start of the step| (KL-Cov);
+    - "proxy": it is the k3 of the KL to `Batch.proxy_logprob`, and only while the token's log-prob lies below that
+      (Lp-Reg); above it, the token has its objective's term alone.
+    """
+
+    id: str
+    form: Literal["absolute", "proxy"]
+    coefficient: np.ndarray  # (N, T) float64, 0 on tokens without a penalty
+    reason: str
+    explain: Callable[[int, int], str]
 
 
 @dataclass(frozen=True)
@@ -144,3 +167,4 @@ class Trace:
     kept: np.ndarray  # (N, T) bool: the token takes part in the loss and its denominators
     polarity: np.ndarray  # (N,) int8: +1 or -1
     classes: Classes
+    penalty: Penalty | None = None

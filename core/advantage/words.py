@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 
 
 def num(value: float) -> str:
@@ -29,5 +29,7 @@ def listed(names: Iterable[str], last: str = "and") -> str:
 def nearest(name: str, known: Iterable[str]) -> str:
     """`; did you mean grpo?`, or the known names where none is near."""
     known = list(known)
-    near = get_close_matches(str(name), known, n=1, cutoff=0.5)
+    name = str(name)
+    near = get_close_matches(name, known, n=3, cutoff=0.5)
+    near.sort(key=lambda word: (-SequenceMatcher(None, word, name).ratio(), sorted(word) != sorted(name)))
     return f"; did you mean {near[0]}?" if near else f"; choose from {', '.join(known)}" if known else ""

@@ -22,14 +22,16 @@ def register(app: typer.Typer) -> None:
 def bench(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME…", help="embedded, smollm2-135m, rollouts, vllm; else all that can run here."),
+        typer.Argument(
+            metavar="NAME…", help="embedded, smollm2-135m, rollouts, what-if, vllm; else all that can run here."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     write: Annotated[bool, typer.Option("--write", help="Keep the results in tests/bench/README.md.")] = False,
     rounds: Annotated[int | None, typer.Option(min=1, max=1000, help="Turns that are measured.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads of both sides.")] = None,
 ) -> None:
-    """Time a training step or rollouts, ours and a peer's in turn, and print the ratio."""
+    """Time a training step, rollouts or what-if questions, ours and a peer's in turn, and print the ratio."""
     if not (ROOT / BENCHES).is_file():
         raise RunError(f"{BENCHES} is not here: benches come with the project's repository, run it from a checkout")
     command = [sys.executable, "-m", "tests.bench.speed", *(names or [])]

@@ -57,7 +57,7 @@ def flat(experiment: ExperimentConfig) -> dict[str, Any]:
 
 
 def _method(method: dict[str, Any]) -> Any:
-    given = {key: value for key, value in method.items() if value not in (None, [], {})}
+    given = {key: value for key, value in method.items() if value not in (None, [], {}, False)}
     return given["name"] if set(given) == {"name"} else given
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from core.advantage.adora import TAU, classify
+from core.advantage.methods.adora import TAU, classify
 from core.advantage.registry import WEIGHTS
 from core.advantage.types import Batch, Classes, Method
 

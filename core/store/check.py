@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from core.advantage import gap_metrics, loss_weights, tis_weights
+from core.advantage import PROXY_DROPPED, Trace, gap_metrics, loss_weights, tis_weights
 from core.advantage.tis import GAP_METRICS
 from core.config import TisSettings, read_run
 from core.store.errors import StoreError
@@ -22,6 +22,8 @@ TOLERANCE = 1e-6
 """Times max(1, |advantage|): how far a recomputed advantage may lie from the stored one."""
 MASS_TOLERANCE = 1e-5
 """Relative: how far a metric's advantage mass may lie from the sum over the stored float32 tokens."""
+PROXY_TOLERANCE = 1e-3
+"""Nats by which rounding may put a renormalised log-prob below the plain one, which the sampler may have given."""
 MASSES = {
     "mass_positive": (1, "advantage"),
     "mass_negative": (-1, "advantage"),
@@ -179,6 +181,7 @@ def _check_advantages(lab: StepLab, again: Replay, split: str, report: CheckRepo
         _compare(column, stored, factor.spread(batch)[mask], place, report)
         product *= stored[column]
     _compare("advantage", stored, product, place, report, "as base x factors")
+    _check_penalty(stored, trace, mask, place, report)
     if split == "train":
         minibatch = stored["minibatch"][np.cumsum(batch.length) - 1]
         aggregation = again.config.build_method().loss.aggregation
@@ -192,6 +195,25 @@ def _check_advantages(lab: StepLab, again: Replay, split: str, report: CheckRepo
         ("polarity", np.repeat(trace.polarity, batch.length)),
     ):
         _compare(column, stored, expected, place, report)
+
+
+def _check_penalty(
+    stored: dict[str, np.ndarray], trace: Trace, mask: np.ndarray, place: _Places, report: CheckReport
+) -> None:
+    """Coefficients are the recomputed ones, and the proxy's log-probs those of a part of the policy's tokens."""
+    if trace.penalty is not None:
+        _compare("penalty", stored, trace.penalty.coefficient[mask], place, report)
+    elif not np.isnan(stored["penalty"]).all():
+        first = int(np.argmin(np.isnan(stored["penalty"])))
+        report.say(f"{place.name(first)}: penalty is {stored['penalty'][first]:.9g}, but this method has none")
+    trainer, proxy = stored["trainer_logprob"], stored["proxy_logprob"]
+    wrong = (proxy != PROXY_DROPPED) & (proxy < trainer - PROXY_TOLERANCE)
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        report.say(
+            f"{place.name(first)}: proxy_logprob is {proxy[first]:.9g}, below trainer_logprob, {trainer[first]:.9g}: "
+            "filtering tokens out cannot do that"
+        )
 
 
 def _check_masses(lab: StepLab, stored: dict[str, np.ndarray], report: CheckReport) -> None:
@@ -280,8 +302,8 @@ class _Places:
 def _stored(lab: StepLab, split: str, length: np.ndarray) -> dict[str, np.ndarray]:
     """What the store says of each token, (tokens,); values of its rollout are repeated."""
     tokens = lab.arrays(
-        f"""SELECT base_advantage, advantage, kept::INT::DOUBLE AS kept, loss_weight, tis, sampler_logprob,
-        trainer_logprob{_more(lab.factors("tokens"))}
+        f"""SELECT base_advantage, advantage, kept::INT::DOUBLE AS kept, loss_weight, penalty, tis, sampler_logprob,
+        trainer_logprob, proxy_logprob{_more(lab.factors("tokens"))}
         FROM tokens WHERE split = ? ORDER BY "group", rollout, position""",
         [split],
     )

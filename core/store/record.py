@@ -44,6 +44,7 @@ class SplitRecord:
     trainer_logprob: np.ndarray | None = None
     ref_logprob: np.ndarray | None = None
     entropy: np.ndarray | None = None
+    proxy_logprob: np.ndarray | None = None  # under the min-p filtered policy of the start of the step
     after_logprob: np.ndarray | None = None
     entropy_after: np.ndarray | None = None
     ratio: np.ndarray | None = None

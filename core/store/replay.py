@@ -17,7 +17,7 @@ from core.config import RunConfig, read_run
 from core.store.errors import StoreError
 from core.store.open import Lab, StepLab, open_runs
 
-INPUTS = ("sampler_logprob", "trainer_logprob", "ref_logprob", "entropy")
+INPUTS = ("sampler_logprob", "trainer_logprob", "ref_logprob", "entropy", "proxy_logprob")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,8 @@ def stored_batch(lab: StepLab, config: RunConfig, split: str = "train") -> tuple
     """
     where = f"{lab.run}, step {lab.step}, {split}"
     rollouts = lab.arrays(
-        'SELECT "group", rollout, reward, correct, length, truncated FROM rollouts WHERE split = ? ORDER BY ALL',
+        'SELECT "group", rollout, reward, correct, length, truncated, minibatch::DOUBLE AS minibatch FROM rollouts '
+        "WHERE split = ? ORDER BY ALL",
         [split],
     )
     group, rollout, length = rollouts["group"], rollouts["rollout"], rollouts["length"]
@@ -85,6 +86,10 @@ def stored_batch(lab: StepLab, config: RunConfig, split: str = "train") -> tuple
         max_length=config.sampling.max_new_tokens,
         step=lab.step,
         total_steps=config.schedule_steps or config.steps,
+        rollout=rollout.astype(np.int64),
+        minibatch=None if np.isnan(rollouts["minibatch"]).any() else rollouts["minibatch"].astype(np.int64),
+        seed=config.seed,
+        proxy_min_p=None if padded["proxy_logprob"] is None else config.proxy_min_p,
         **padded,
     )
     return batch, row

@@ -159,8 +159,8 @@ def _tokens(split: SplitRecord, rollouts: np.ndarray, step: int, factors: Sequen
         chosen = (texts for texts, own in zip(split.token_text, rollouts, strict=True) if own)
         columns["token"] = encode_all(text for texts in chosen for text in texts)
     for name in (
-        "sampler_logprob", "trainer_logprob", "ref_logprob", "entropy", "loss_weight", "tis", "ratio", "clipped",
-        "after_logprob", "entropy_after",
+        "sampler_logprob", "trainer_logprob", "ref_logprob", "entropy", "proxy_logprob", "loss_weight", "tis", "ratio",
+        "clipped", "after_logprob", "entropy_after",
     ):  # fmt: skip
         if (values := getattr(split, name)) is not None:
             columns[name] = _flat(values, mask, name, step)
@@ -169,6 +169,8 @@ def _tokens(split: SplitRecord, rollouts: np.ndarray, step: int, factors: Sequen
         base = trace.base if trace.base.ndim == 2 else np.broadcast_to(trace.base[:, None], trace.advantage.shape)
         for name, values in (("base_advantage", base), ("advantage", trace.advantage), ("kept", trace.kept)):
             columns[name] = _flat(values, mask, name, step)
+        if trace.penalty is not None:
+            columns["penalty"] = _flat(trace.penalty.coefficient, mask, "penalty", step)
         for factor in _named(trace.factors, token=True, allowed=factors, step=step):
             columns[schema.FACTOR_PREFIX + factor.id] = _flat(factor.values, mask, factor.id, step)
     return _table("tokens", columns, count, token_factors=tuple(factors))

@@ -17,7 +17,7 @@ def keep_batch(run_dir: Path, step: int, samples: Samples, plan: Plan) -> str:
     """Write what the update was given to `run_dir/failed_batch.npz` (plain arrays, no pickle); the file's name.
 
     (N,) group, rollout, reward, length, minibatch; (N, T) token_ids, old_logprob, advantage, loss_weight and, where
-    they are used, tis and ref_logprob; (P,) prompt.
+    they are used, tis, ref_logprob, penalty and proxy_logprob; (P,) prompt.
     """
     record = samples.record
     arrays = {
@@ -33,10 +33,13 @@ def keep_batch(run_dir: Path, step: int, samples: Samples, plan: Plan) -> str:
         "advantage": plan.advantage,
         "loss_weight": plan.weight,
     }
-    if plan.tis is not None:
-        arrays["tis"] = plan.tis
-    if plan.reference is not None:
-        arrays["ref_logprob"] = plan.reference
+    optional = {
+        "tis": plan.tis,
+        "ref_logprob": plan.reference,
+        "penalty": None if plan.penalty is None else plan.penalty.coefficient,
+        "proxy_logprob": plan.proxy,
+    }
+    arrays |= {name: values for name, values in optional.items() if values is not None}
     aside = run_dir / f".{FAILED_BATCH}"
     with aside.open("wb") as file:
         np.savez_compressed(file, **arrays)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from core.limits import PACKED_BYTES, PACKED_LONGEST, micro_batch_tokens
-from core.train.head import token_logprobs
+from core.train.head import min_p_logprob, token_logprobs
 from core.train.llama import PackedLlama, trains
 from core.train.packing import Sequences, by_prompt, like_length
 
@@ -28,6 +28,7 @@ class Piece:
     rows: np.ndarray  # (n,) indices
     logprob: torch.Tensor  # (n, t) float32, 0 on padding; t is the longest response of these rows
     entropy: torch.Tensor | None  # (n, t)
+    proxy: torch.Tensor | None  # (n, t) log-probs under the min-p filtered distribution, PROXY_DROPPED outside of it
     mask: torch.Tensor  # (n, t) bool
 
 
@@ -43,7 +44,7 @@ class Scorer:
         vocabulary = self.model.config.get_text_config().vocab_size
         self.max_tokens = micro_batch_tokens(vocabulary, max_tokens)
 
-    def pieces(self, sequences: Sequences, entropy: bool = False) -> Iterator[Piece]:
+    def pieces(self, sequences: Sequences, entropy: bool = False, min_p: float | None = None) -> Iterator[Piece]:
         """The rollouts in micro-batches, each row once; gradients flow where they are enabled."""
         if not len(sequences.length):
             return
@@ -60,32 +61,48 @@ class Scorer:
             mask = np.arange(width) < chosen.length[:, None]
             target = self._tensor(chosen.token_ids[:, :width][mask])
             mask = torch.from_numpy(mask).to(self.model.device)
-            logprob, spread = self._logprobs(chosen, target, packed, entropy)
-            yield Piece(rows, _scatter(logprob, mask), None if spread is None else _scatter(spread, mask), mask)
+            found = self._logprobs(chosen, target, packed, entropy, min_p)
+            yield Piece(rows, *(None if values is None else _scatter(values, mask) for values in found), mask)
 
     def score(self, sequences: Sequences) -> tuple[np.ndarray, np.ndarray]:
         """(N, T) float32 log-probs and entropies, without gradient."""
-        logprob = np.zeros(sequences.token_ids.shape, dtype=np.float32)
-        entropy = np.zeros_like(logprob)
-        with torch.inference_mode():
-            for piece in self.pieces(sequences, entropy=True):
-                width = piece.mask.shape[1]
-                logprob[piece.rows, :width] = piece.logprob.cpu().numpy()
-                entropy[piece.rows, :width] = piece.entropy.cpu().numpy()
+        logprob, entropy = self._score(sequences, ("logprob", "entropy"))
         return logprob, entropy
 
+    def score_with_proxy(self, sequences: Sequences, min_p: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What `score` gives, and (N, T) float32 log-probs of the same tokens under the distribution without those that
+        are less likely than `min_p` times the likeliest, renormalised; PROXY_DROPPED where the token is one of them."""
+        logprob, entropy, proxy = self._score(sequences, ("logprob", "entropy", "proxy"), min_p)
+        return logprob, entropy, proxy
+
+    def _score(self, sequences: Sequences, names: tuple[str, ...], min_p: float | None = None) -> list[np.ndarray]:
+        """(N, T) float32, without gradient: these fields of the pieces, 0 on padding."""
+        arrays = [np.zeros(sequences.token_ids.shape, dtype=np.float32) for _ in names]
+        with torch.inference_mode():
+            for piece in self.pieces(sequences, entropy=True, min_p=min_p):
+                for name, array in zip(names, arrays, strict=True):
+                    array[piece.rows, : piece.mask.shape[1]] = getattr(piece, name).cpu().numpy()
+        return arrays
+
     def _logprobs(
-        self, sequences: Sequences, target: torch.Tensor, packed: PackedLlama | None, entropy: bool
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """(m,) log-probs of the response tokens `target`, row by row, and entropies if wanted."""
+        self,
+        sequences: Sequences,
+        target: torch.Tensor,
+        packed: PackedLlama | None,
+        entropy: bool,
+        min_p: float | None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        """(m,) log-probs of the response tokens `target`, row by row; entropies if wanted, proxies with a `min_p`."""
         if packed is None and not self.plain_head:
             ids, predicting = self._padded(sequences)
             logits = self.model(input_ids=ids, use_cache=False).logits.flatten(0, 1).index_select(0, predicting)
             logp = (logits.float() / self.temperature).log_softmax(-1)
+            logprob = logp.gather(-1, target[:, None])[:, 0]
             spread = torch.special.entr(logp.exp()).sum(-1) if entropy else None
-            return logp.gather(-1, target[:, None])[:, 0], spread
+            proxy = None if min_p is None else min_p_logprob(logprob, logp.exp(), target, min_p)
+            return logprob, spread, proxy
         hidden = self._hidden(sequences) if packed is None else packed.hidden(sequences)
-        return token_logprobs(hidden, self.head.weight, target, self.temperature, entropy)
+        return token_logprobs(hidden, self.head.weight, target, self.temperature, entropy, min_p)
 
     def _hidden(self, sequences: Sequences) -> torch.Tensor:
         """(m, E) the states that the response tokens are predicted from."""

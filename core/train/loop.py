@@ -37,7 +37,7 @@ from core.train.failure import keep_batch, not_finite
 from core.train.metrics import step_metrics
 from core.train.policy import load_policy
 from core.train.prompts import Cursor
-from core.train.ranks import check_alike, score
+from core.train.ranks import check_alike, score, score_with_proxy
 from core.train.reporter import Reporter, TrainingError
 from core.train.sampler import Sampler, without_signal
 from core.train.samples import Samples
@@ -72,7 +72,7 @@ class Trainer:
         stored = checkpoint.read_state(place) if place else None
         self.config = config = _config(run_dir, stored, ranks)
         self.schedule_steps = config.schedule_steps or config.steps
-        self.method = config.build_method()
+        self.method, self.proxy_min_p = config.build_method(), config.proxy_min_p
         use_threads(config, stored and stored["environment"], ranks.world)
         keep_freed_memory()
         reporter.loading(f"loading the model {config.model}")
@@ -188,44 +188,53 @@ class Trainer:
         return evaluation
 
     def _score(self, samples: Samples, clock: Clock) -> None:
-        """The trainer's log-probs and entropies where they may differ from the sampler's; the reference's if wanted."""
-        record = samples.record
-        if self._must_score(samples):
+        """The trainer's log-probs and entropies where they may differ from the sampler's; the proxy's and the
+        reference's if wanted."""
+        record, scorer = samples.record, self.policy.scorer
+        samples.scored = self._must_score(samples)
+        if self.proxy_min_p is not None:
+            with clock("forward" if samples.scored else "proxy"):
+                *scores, record.proxy_logprob = score_with_proxy(scorer, samples, self.ranks, self.proxy_min_p)
+        elif samples.scored:
             with clock("forward"):
-                record.trainer_logprob, record.entropy = score(self.policy.scorer, samples, self.ranks)
-            samples.scored = True
+                scores = score(scorer, samples, self.ranks)
+        if samples.scored:
+            record.trainer_logprob, record.entropy = scores
         if self._wants_reference:
             with clock("reference"), self.policy.base():
-                record.ref_logprob, _ = score(self.policy.scorer, samples, self.ranks)
+                record.ref_logprob, _ = score(scorer, samples, self.ranks)
 
     def _trace(self, samples: Samples, number: int) -> None:
         record = samples.record
-        record.trace = compute(self.method, samples.batch(number, self.schedule_steps), self.config.polarity_by)
+        batch = samples.batch(number, self.schedule_steps, self.config.seed, self.proxy_min_p)
+        record.trace = compute(self.method, batch, self.config.polarity_by)
         record.group_kept = np.bincount(record.group, record.trace.kept.any(axis=1)) > 0
 
     def _advantages(self, samples: Samples, number: int, clock: Clock) -> Plan:
         """The factor trace, what the aggregation makes of each token, and from both the plan of the update."""
         record, loss = samples.record, self.method.loss
         with clock("advantage"):
-            self._trace(samples, number)
             trained = np.ones(len(record.prompt_id), dtype=bool)
             if self.method.dynamic_sampling:
                 trained = ~without_signal(record.group, record.reward)
             record.minibatch = minibatches(record.group, trained, self.config.updates.minibatches)
+            self._trace(samples, number)
             record.loss_weight = loss_weights(
                 record.trace.kept, record.length, record.max_length, loss.aggregation, record.minibatch
             )
             if samples.scored and self.config.tis.cap is not None:
                 record.tis = tis_weights(record.sampler_logprob, record.trainer_logprob, self.config.tis.cap)
         return Plan(
-            samples.sequences,
-            record.trainer_logprob,
-            record.trace.advantage,
-            record.loss_weight,
-            record.ref_logprob,
-            record.minibatch,
-            record.tis,
-            record.group,
+            sequences=samples.sequences,
+            old=record.trainer_logprob,
+            advantage=record.trace.advantage,
+            weight=record.loss_weight,
+            reference=record.ref_logprob,
+            minibatch=record.minibatch,
+            tis=record.tis,
+            penalty=record.trace.penalty,
+            proxy=record.proxy_logprob,
+            group=record.group,
         )
 
     def _update(self, samples: Samples, plan: Plan, number: int, clock: Clock) -> Updated:

@@ -17,7 +17,7 @@ from core.train.sampler import Collected, without_signal
 from core.train.samples import Samples
 from core.train.update import Updated
 
-_PHASES = ("sample", "verify", "forward", "reference", "advantage", "update", "after")
+_PHASES = ("sample", "verify", "forward", "reference", "proxy", "advantage", "update", "after")
 
 
 def step_metrics(step: int, collected: Collected, updated: Updated, tis: TisSettings, clock: Clock) -> dict[str, Any]:
@@ -105,6 +105,8 @@ def _updates(record: SplitRecord, trace: Trace, updated: Updated) -> dict[str, A
     return {
         "loss": updated.loss,
         "policy_loss": updated.policy_loss,
+        "penalty": updated.penalty,
+        "penalised_share": None if updated.penalised is None else mean(updated.penalised[passed]),
         "kl": _kl(record),
         "clip_low_share": mean(updated.clipped_low[passed]),
         "clip_high_share": mean(updated.clipped_high[passed]),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, check_cuda_p2p_ib_support, gather_object, patch_environment, reduce
 
 from core.ranks import ALONE, Ranks, T
-from core.train.forward import Scorer
+from core.train.forward import Scorer, Sequences
 from core.train.reporter import TrainingError
 from core.train.samples import Samples
 
@@ -86,17 +86,33 @@ def joined(rank: int, world: int, meeting: Path, device: str) -> Iterator[Ranks]
 
 
 def score(scorer: Scorer, samples: Samples, ranks: Ranks) -> tuple[np.ndarray, np.ndarray]:
-    """(N, T) float32 log-probs and entropies without gradient, each rank's groups scored by itself."""
+    """`Scorer.score` of all rollouts, each rank's groups scored by itself."""
+    logprob, entropy = _shared(scorer.score, 2, samples, ranks)
+    return logprob, entropy
+
+
+def score_with_proxy(
+    scorer: Scorer, samples: Samples, ranks: Ranks, min_p: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`Scorer.score_with_proxy` of all rollouts, each rank's groups scored by itself."""
+    logprob, entropy, proxy = _shared(lambda rows: scorer.score_with_proxy(rows, min_p), 3, samples, ranks)
+    return logprob, entropy, proxy
+
+
+def _shared(
+    scored: Callable[[Sequences], Sequence[np.ndarray]], count: int, samples: Samples, ranks: Ranks
+) -> Sequence[np.ndarray]:
+    """The `count` arrays (N, T), float32, that `scored` gives of some rollouts, for all of them on every rank."""
     sequences = samples.sequences
     if ranks.world == 1:
-        return scorer.score(sequences)
+        return scored(sequences)
     mine = ranks.mine(samples.record.group, sequences.length)
-    logprob = np.zeros(sequences.token_ids.shape, dtype=np.float32)
-    entropy = np.zeros_like(logprob)
+    arrays = [np.zeros(sequences.token_ids.shape, dtype=np.float32) for _ in range(count)]
     if mine.any():
-        logprob[mine], entropy[mine] = scorer.score(sequences.rows(np.flatnonzero(mine)))
-    ranks.fill(mine, logprob, entropy)
-    return logprob, entropy
+        for array, own in zip(arrays, scored(sequences.rows(np.flatnonzero(mine))), strict=True):
+            array[mine] = own
+    ranks.fill(mine, *arrays)
+    return arrays
 
 
 def check_alike(weights: torch.Tensor, done: int, ranks: Ranks) -> None:

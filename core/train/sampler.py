@@ -90,6 +90,7 @@ class Sampler:
             self.config.correct_threshold,
             first_group,
             attempt,
+            self.config.overlong,
         )
 
     def _judge_all(self, prompts: Sequence[Prompt], group_size: int, texts: Sequence[str]) -> list[Verdict]:

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from core.advantage import Batch
+from core.config_settings import OverlongSettings
 from core.engines.base import Rollouts
 from core.store.record import SplitRecord
 from core.tasks.base import Prompt, Verdict
+from core.tasks.overlong import soft_overlong
 from core.train.forward import Sequences
 
 
@@ -27,8 +29,11 @@ class Samples:
         prompts = [self.prompt_ids[group] for group in self.record.group]
         return Sequences(prompts, self.record.token_ids, self.record.length)
 
-    def batch(self, step: int, total_steps: int) -> Batch:
-        """What the advantage rules see: the arrays as they are stored, in float32."""
+    def batch(self, step: int, total_steps: int, seed: int = 0, proxy_min_p: float | None = None) -> Batch:
+        """What the advantage rules see: the arrays as they are stored, in float32.
+
+        `seed` is the run's; `proxy_min_p` the one that `record.proxy_logprob` was made with.
+        """
         record = self.record
         return Batch(
             group=record.group,
@@ -43,6 +48,11 @@ class Samples:
             trainer_logprob=record.trainer_logprob,
             ref_logprob=record.ref_logprob,
             entropy=record.entropy,
+            proxy_logprob=record.proxy_logprob,
+            proxy_min_p=None if record.proxy_logprob is None else proxy_min_p,
+            rollout=record.rollout,
+            minibatch=record.minibatch,
+            seed=seed,
         )
 
 
@@ -55,14 +65,22 @@ def assemble(
     threshold: float,
     first_group: int = 0,
     attempt: int = 0,
+    overlong: OverlongSettings | None = None,
 ) -> Samples:
     """Rollouts and their verdicts as one split's record; groups count from `first_group`.
 
     The sampler's log-probs stand for the trainer's until the trainer scores the tokens itself. `entropy` is None where
-    the engine gives none, and must then be scored.
+    the engine gives none, and must then be scored. With an `overlong` buffer, the penalty joins the rewards and their
+    parts; correctness stays the verifier's.
     """
     groups, count = len(prompts), len(rollouts.length)
     correctness = np.array([verdict.correctness for verdict in verdicts], dtype=np.float32)
+    reward = np.array([verdict.reward for verdict in verdicts])
+    parts = [verdict.parts for verdict in verdicts]
+    if overlong and overlong.buffer:
+        penalty = soft_overlong(rollouts.length, max_length, overlong.buffer, overlong.factor)
+        reward = reward + penalty
+        parts = [{**part, "overlong": float(lost)} for part, lost in zip(parts, penalty, strict=True)]
     record = SplitRecord(
         split=split,
         prompt_id=[prompt.id for prompt in prompts],
@@ -73,10 +91,10 @@ def assemble(
         group=first_group + np.repeat(np.arange(groups), count // groups),
         rollout=np.tile(np.arange(count // groups), groups),
         text=rollouts.text,
-        reward=np.array([verdict.reward for verdict in verdicts], dtype=np.float32),
+        reward=reward.astype(np.float32),
         correctness=correctness,
         correct=correctness >= threshold,
-        parts=[verdict.parts for verdict in verdicts],
+        parts=parts,
         traits=[verdict.traits for verdict in verdicts],
         length=rollouts.length,
         truncated=rollouts.truncated,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 
 from core.advantage import Loss
+from core.advantage.types import Penalty
 from core.config import RunConfig
 from core.ranks import ALONE, Ranks
 from core.train.forward import Piece, Sequences
-from core.train.losses import kl_k3, policy_terms
+from core.train.losses import TokenPenalty, kl_k3, policy_terms
 from core.train.policy import Policy
 
 
@@ -30,7 +32,17 @@ class Plan:
     reference: np.ndarray | None  # log-probs under the base model
     minibatch: np.ndarray  # (N,) int
     tis: np.ndarray | None = None  # what multiplies each token's policy term; None: nothing does
+    penalty: Penalty | None = None  # what some tokens have beside their policy term
+    proxy: np.ndarray | None = None  # log-probs under the proxy of a penalty of the form "proxy"
     group: np.ndarray | None = None  # (N,) int, by which several ranks split the rollouts
+
+    @cached_property
+    def matters(self) -> np.ndarray:
+        """(N,) bool: the rollout adds something to the policy loss or the penalty."""
+        matters = self.advantage != 0
+        if self.penalty is not None:
+            matters = matters | (self.penalty.coefficient > 0)
+        return (matters & (self.weight > 0)).any(axis=1)
 
 
 @dataclass
@@ -40,8 +52,10 @@ class Updated:
     ratio: np.ndarray  # float32
     clipped_low: np.ndarray  # bool
     clipped_high: np.ndarray  # bool
+    penalised: np.ndarray | None  # bool: the penalty applied; None where the method has none
     loss: float | None  # mean over the updates
     policy_loss: float | None
+    penalty: float | None  # its part of the loss; None where the method has none
     grad_norm: float | None  # before clipping, mean over the updates
     update_norm: float  # of the change of the adapter's weights
     lr: float | None  # of the last update
@@ -78,10 +92,11 @@ class Updater:
             ratio=np.full(shape, np.nan, dtype=np.float32),
             clipped_low=np.zeros(shape, dtype=bool),
             clipped_high=np.zeros(shape, dtype=bool),
-            loss=None, policy_loss=None, grad_norm=None, update_norm=0.0, lr=None, updates=0, skipped=0,
+            penalised=None if plan.penalty is None else np.zeros(shape, dtype=bool),
+            loss=None, policy_loss=None, penalty=None, grad_norm=None, update_norm=0.0, lr=None, updates=0, skipped=0,
         )  # fmt: skip
         before = self.policy.flat()
-        numbers: list[tuple[float, float, float]] = []
+        numbers: list[tuple[float, ...]] = []
         kept = (plan.weight > 0).any(axis=1)
         with self.policy.training(self.config.seed, step, self.ranks.rank):
             for _ in range(self.config.updates.epochs):
@@ -91,36 +106,39 @@ class Updater:
                         numbers.append(self._minibatch(plan, rows, done))
                     else:
                         done.skipped += 1
-        self.ranks.fill(~np.isnan(done.ratio).all(axis=1), done.ratio, done.clipped_low, done.clipped_high)
+        told = [done.ratio, done.clipped_low, done.clipped_high]
+        self.ranks.fill(~np.isnan(done.ratio).all(axis=1), *told, *([] if plan.penalty is None else [done.penalised]))
         if numbers:
-            done.loss, done.policy_loss, done.grad_norm = np.mean(numbers, axis=0).tolist()
+            done.loss, done.policy_loss, penalty, done.grad_norm = np.mean(numbers, axis=0).tolist()
+            done.penalty = None if plan.penalty is None else penalty
             done.updates, done.lr = len(numbers), self.optimizer.param_groups[0]["lr"]
             done.update_norm = float((self.policy.flat() - before).norm())
         return done
 
-    def _minibatch(self, plan: Plan, rows: np.ndarray, done: Updated) -> tuple[float, float, float]:
-        """One optimizer step on these rollouts; its loss, policy loss and gradient norm.
+    def _minibatch(self, plan: Plan, rows: np.ndarray, done: Updated) -> tuple[float, ...]:
+        """One optimizer step on these rollouts; its loss, policy loss, penalty and gradient norm.
 
-        A rollout without advantage (its group's rewards are equal, say) adds nothing to the loss: it gets no pass, and
-        the optimizer steps all the same. Every rank takes part, with its own groups' gradient or with none, and hears
-        of a loss that is no number.
+        A rollout without advantage (its group's rewards are equal, say) or penalty adds nothing to the loss: it gets no
+        pass, and the optimizer steps all the same. Every rank takes part, with its own groups' gradient or with none,
+        and hears of a loss that is no number.
         """
         self.optimizer.zero_grad(set_to_none=True)
-        total = policy_total = 0.0
+        total = policy_total = penalty_total = 0.0
         if not self.loss.kl:
-            rows = rows[(plan.advantage[rows] * plan.weight[rows]).any(axis=1)]
+            rows = rows[plan.matters[rows]]
         rows = self._mine(plan, rows)
         for piece in self.policy.scorer.pieces(plan.sequences.rows(rows)):
-            loss, policy_loss = self._loss(plan, rows[piece.rows], piece, done)
+            loss, policy_loss, penalty = self._loss(plan, rows[piece.rows], piece, done)
             total += loss.item()
             policy_total += policy_loss.item()
+            penalty_total += 0.0 if penalty is None else penalty.item()
             if not np.isfinite(total):
                 break
             loss.backward()
         for parameter in self.policy.parameters.values():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        total, policy_total = self._sum_over_ranks(total, policy_total)
+        total, policy_total, penalty_total = self._sum_over_ranks(total, policy_total, penalty_total)
         if not np.isfinite(total):
             raise NotFiniteError("the loss")
         settings = self.config.optimizer
@@ -133,7 +151,7 @@ class Updater:
             group["lr"] = settings.lr * min(1.0, (self.count + 1) / max(1, settings.warmup_steps))
         self.optimizer.step()
         self.count += 1
-        return total, policy_total, norm
+        return total, policy_total, penalty_total, norm
 
     def _mine(self, plan: Plan, rows: np.ndarray) -> np.ndarray:
         """Those of a minibatch's rollouts whose gradient this rank computes."""
@@ -149,27 +167,39 @@ class Updater:
         self.ranks.sum([*(parameter.grad for parameter in self.policy.parameters.values()), totals])
         return totals.tolist()
 
-    def _loss(self, plan: Plan, rows: np.ndarray, piece: Piece, done: Updated) -> tuple[torch.Tensor, torch.Tensor]:
-        """A micro-batch's share of its minibatch's loss, with the policy part of it."""
+    def _loss(
+        self, plan: Plan, rows: np.ndarray, piece: Piece, done: Updated
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """A micro-batch's share of its minibatch's loss, with the policy part of it and the penalty's, if there is
+        one."""
         width = piece.mask.shape[1]
 
         def of(array: np.ndarray) -> torch.Tensor:
             return torch.from_numpy(array[rows, :width].astype(np.float32)).to(piece.logprob.device)
 
         weight = of(plan.weight)
-        terms = policy_terms(self.loss, piece.logprob, of(plan.old), of(plan.advantage), piece.mask)
+        penalty = penalty_loss = None
+        if plan.penalty is not None:
+            proxy = of(plan.proxy) if plan.penalty.form == "proxy" else None
+            penalty = TokenPenalty(plan.penalty.form, of(plan.penalty.coefficient), proxy)
+        terms = policy_terms(self.loss, piece.logprob, of(plan.old), of(plan.advantage), piece.mask, penalty)
         policy_weight = weight if plan.tis is None else weight * of(plan.tis)
         policy_loss = loss = (policy_weight * terms.term).sum()
+        if terms.penalty is not None:
+            penalty_loss = (weight * terms.penalty).sum()
+            loss = loss + penalty_loss
         if self.loss.kl:
-            loss = policy_loss + self.loss.kl * (weight * kl_k3(piece.logprob, of(plan.reference))).sum()
+            loss = loss + self.loss.kl * (weight * kl_k3(piece.logprob, of(plan.reference))).sum()
         taken = plan.weight[rows, :width].astype(np.float32) > 0
+        done.ratio[rows, :width] = np.where(taken, terms.ratio.expand(taken.shape).cpu().numpy(), np.nan)
         for array, values in (
-            (done.ratio, np.where(taken, terms.ratio.expand(taken.shape).cpu().numpy(), np.nan)),
-            (done.clipped_low, taken & terms.clipped_low.cpu().numpy()),
-            (done.clipped_high, taken & terms.clipped_high.cpu().numpy()),
+            (done.clipped_low, terms.clipped_low),
+            (done.clipped_high, terms.clipped_high),
+            (done.penalised, terms.penalised),
         ):
-            array[rows, :width] = values
-        return loss, policy_loss
+            if values is not None:
+                array[rows, :width] = taken & values.cpu().numpy()
+        return loss, policy_loss, penalty_loss
 
 
 def minibatches(group: np.ndarray, trained: np.ndarray, count: int) -> np.ndarray:

@@ -172,6 +172,18 @@ def test_families_gather_seeds_and_keep_the_methods_colour(root):
     assert [member.info.seed for member in shown[0].members] == [0, 1]
 
 
+def test_a_mass_matched_run_is_no_seed_of_its_method(tmp_path):
+    for name, method in {"a": "a3po", "b": {"name": "a3po", "mass_matched": True}, "c": "a3po"}.items():
+        make_run(tmp_path, name, method=method, steps=1, **SIZE)
+    shown = families.families(infos(tmp_path, "a", "b", "c"))
+    assert [(family.label, family.runs) for family in shown] == [
+        ("A3PO on DAPO", ["a", "c"]),
+        ("A3PO on DAPO, mass-matched", ["b"]),
+    ]
+    assert shown[0].colour == shown[1].colour and shown[0].dash != shown[1].dash
+    assert families.differences(shown).set_index("setting").loc["method.mass_matched"].tolist() == ["no", "yes"]
+
+
 def test_differences_name_the_settings_that_differ(root):
     shown = families.families(infos(root, "grpo-0", "psr-1", "slow"))
     table = families.differences(shown).set_index("setting")

@@ -36,6 +36,19 @@ def launched(at) -> core_config.ExperimentConfig:
     return load(words[4], [words[i + 1] for i, word in enumerate(words) if word == "--set"], name)
 
 
+def parameters(at) -> set[str]:
+    """The parameters of the first method that have a widget, as "rule.parameter"."""
+    start = "draft:methods.0."
+    keys = {
+        one.key.removeprefix(start) for one in [*at.number_input, *at.selectbox] if (one.key or "").startswith(start)
+    }
+    return keys - {"base"}
+
+
+def widget_labels(kind) -> str:
+    return "\n".join(one.label for one in kind)
+
+
 def leaves(model: type, prefix: str = "") -> set[str]:
     found = set()
     for name, field in model.model_fields.items():
@@ -126,6 +139,15 @@ def test_back_at_the_presets_value_nothing_is_a_change(no_runs, open_page):
     assert "set" not in at.query_params
 
 
+def test_methods_back_at_the_presets_are_no_change(no_runs, open_page):
+    at = open_page("launch", preset="a3po_adora_dapo")
+    also = "draft:methods.0.also"
+    widget(at.multiselect, also).set_value([]).run()
+    assert at.query_params["set"] == 'methods=[{"name": "a3po", "base": "dapo"}]'
+    widget(at.multiselect, also).set_value(["adora_amplify"]).run()
+    assert "set" not in at.query_params
+
+
 def test_an_impossible_draft_is_one_sentence_and_cannot_start(no_runs, open_page):
     at = open_page("launch", preset="grpo", set=["prompts_per_step=6", "updates.minibatches=4"])
     assert not at.exception
@@ -166,10 +188,9 @@ def test_several_methods_and_seeds_make_an_experiment(no_runs, open_page):
 
 def test_parameters_come_from_the_recipe_and_are_written_into_it(no_runs, open_page):
     at = open_page("launch", set='methods=["a3po"]')
-    offered = {
-        one.key for one in [*at.number_input, *at.selectbox] if one.key and one.key.startswith("draft:methods.0.a3po.")
-    }
-    assert offered == {f"draft:methods.0.a3po.{param.name}" for param in recipes()["a3po"].params}
+    own = {param.target for param in recipes()["a3po"].params if param.group != "schedule"}
+    assert "a3po.rho_positive" in own and "grpo.eps" in own
+    assert parameters(at) == own | {"a3po.schedule"}
     widget(at.number_input, "draft:methods.0.a3po.rho_positive").set_value(3.5).run()
     assert launched(at).methods[0].set == {"rho_positive": 3.5}
     widget(at.number_input, "draft:methods.0.a3po.rho_positive").set_value(2.0).run()
@@ -185,15 +206,126 @@ def test_a_base_rule_and_further_weights_compose(no_runs, open_page):
     assert (method.base, method.also) == ("dr_grpo", ("adora_amplify",))
     widget(at.number_input, "draft:methods.0.adora_amplify.weight").set_value(3.0).run()
     assert launched(at).methods[0].set == {"adora_amplify.weight": 3.0}
-    assert not any(one.key == "draft:methods.0.dr_grpo.eps" for one in at.number_input)
+    assert "grpo.eps" not in parameters(at)
 
 
-@pytest.mark.parametrize("name", list(recipes()))
-def test_every_recipe_can_be_composed_on_the_page(no_runs, open_page, name):
-    at = open_page("launch", set=f'methods=["{name}"]')
+def test_any_number_of_weights_multiplies_in_and_each_keeps_its_parameters(no_runs, open_page):
+    at = open_page("launch", set='methods=[{"name": "a3po", "also": ["adora_amplify", "polarity", "fork_tokens"]}]')
+    assert not at.error
+    assert "A3PO × ADORA amplify × Polarity weights × Fork tokens on DAPO" in widget_labels(at.expander)
+    shown = parameters(at)
+    for recipe in ("a3po", "adora_amplify", "polarity", "fork_tokens"):
+        rule = recipes()[recipe].weights[0].name
+        assert {p.target for p in recipes()[recipe].params if p.target.startswith(f"{rule}.") and not p.group} <= shown
+        assert f"{rule}.schedule" in shown
+    widget(at.number_input, "draft:methods.0.fork_tokens.ratio").set_value(0.3).run()
+    widget(at.number_input, "draft:methods.0.a3po.ratio").set_value(0.1).run()
+    assert launched(at).methods[0].set == {"fork_tokens.ratio": 0.3, "a3po.ratio": 0.1}
+
+
+def test_parameters_keep_their_values_while_the_composition_changes(no_runs, open_page):
+    at = open_page("launch", set='methods=["a3po"]')
+    widget(at.number_input, "draft:methods.0.a3po.ratio").set_value(0.3).run()
+    widget(at.number_input, "draft:methods.0.grpo.eps").set_value(0.001).run()
+    also = "draft:methods.0.also"
+    widget(at.multiselect, also).set_value(["fork_tokens"]).run()
+    assert launched(at).methods[0].set == {"a3po.ratio": 0.3, "a3po.eps": 0.001}
+    widget(at.number_input, "draft:methods.0.fork_tokens.ratio").set_value(0.4).run()
+    widget(at.multiselect, also).set_value([]).run()
+    assert launched(at).methods[0].set == {"ratio": 0.3, "eps": 0.001}
+    widget(at.selectbox, "draft:methods.0.base").set_value("dr_grpo").run()
+    assert launched(at).methods[0].set == {"ratio": 0.3}
+
+
+def test_a_refused_combination_says_why_before_anything_starts(no_runs, open_page):
+    at = open_page("launch", set='methods=["fork_tokens"]')
+    widget(at.selectbox, "draft:methods.0.base").set_value("gspo").run()
+    assert not at.exception
+    (error,) = at.error
+    assert "fork" in error.value and "one ratio for a whole response" in error.value
+    assert widget(at.button, "start").disabled
+    widget(at.selectbox, "draft:methods.0.base").set_value("cispo").run()
+    assert not at.error
+
+
+def test_a_methods_control_is_one_click_away(no_runs, open_page):
+    at = open_page("launch", preset="adora_on_dapo")
+    widget(at.button, "draft:methods.0.control").click().run()
+    assert not at.error
+    plain, control = launched(at).methods
+    assert (plain.mass_matched, control.mass_matched) == (False, True)
+    assert control.model_copy(update={"mass_matched": False}) == plain
+    assert "draft:methods.0.control" not in [button.key for button in at.button]
+    assert "ADORA amplify on DAPO, mass-matched" in widget_labels(at.expander)
+    widget(at.toggle, "draft:methods.1.mass_matched").set_value(False).run()
+    assert "twice" in at.error[0].value
+
+
+def test_the_switch_says_what_the_control_is_for(no_runs, open_page):
+    at = open_page("launch", preset="a3po")
+    switch = widget(at.toggle, "draft:methods.0.mass_matched")
+    assert "only a larger learning rate" in switch.help and "AdamW cancels" in switch.help
+    switch.set_value(True).run()
+    assert launched(at).methods[0].mass_matched
+    widget(at.toggle, "draft:methods.0.mass_matched").set_value(False).run()
+    assert not launched(at).methods[0].mass_matched
+    bare = open_page("launch", preset="grpo")
+    assert "draft:methods.0.mass_matched" not in [toggle.key for toggle in bare.toggle]
+
+
+def test_a_schedule_asks_for_what_it_needs_and_stays_valid(no_runs, open_page):
+    at = open_page("launch", set='methods=[{"name": "adora_amplify", "base": "dapo", "also": ["a3po"]}]')
+    prefix = "draft:methods.0.adora_amplify"
+
+    def asked() -> set[str]:
+        return {name for name in parameters(at) if name.startswith("adora_amplify.schedule_")}
+
+    assert asked() == set()
+    widget(at.selectbox, f"{prefix}.schedule").set_value("until").run()
+    assert asked() == {"adora_amplify.schedule_steps", "adora_amplify.schedule_fraction"}
+    assert launched(at).methods[0].set == {"adora_amplify.schedule": "until", "adora_amplify.schedule_fraction": 0.5}
+    widget(at.number_input, f"{prefix}.schedule_steps").set_value(30).run()
+    assert launched(at).methods[0].set == {"adora_amplify.schedule": "until", "adora_amplify.schedule_steps": 30}
+    widget(at.selectbox, f"{prefix}.schedule").set_value("decay").run()
+    assert asked() == {"adora_amplify.schedule_alpha"}
+    assert launched(at).methods[0].set == {"adora_amplify.schedule": "decay", "adora_amplify.schedule_alpha": 0.005}
+    assert not at.error
+    widget(at.selectbox, f"{prefix}.schedule").set_value("constant").run()
+    assert launched(at).methods[0].set == {}
+
+
+def test_a_selection_can_only_end(no_runs, open_page):
+    at = open_page("launch", set='methods=["fork_tokens"]')
+    assert widget(at.selectbox, "draft:methods.0.fork_tokens.schedule").options == [
+        "constant: all the run",
+        "until: in full, then not at all",
+    ]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "set: {rho_positive: 1%s}" % ("0" * 400),
+        "set: {rho_positive: .inf}",
+        "set: {schedule: [1]}",
+        "also: [fork_tokens], set: {fork_tokens.schedule: decay}",
+        "also: [[1], {}]",
+        "base: [1]",
+        "mass_matched: 7",
+    ],
+)
+def test_an_absurd_method_is_one_sentence(no_runs, open_page, said):
+    at = open_page("launch", set=f"methods=[{{name: a3po, {said}}}]")
+    assert not at.exception
+    assert len(at.error) == 1
+    assert "Something went wrong" not in at.error[0].value
+
+
+def test_every_recipe_can_be_composed_on_the_page(no_runs, open_page):
+    at = open_page("launch", set=f"methods={json.dumps(list(recipes()))}")
     assert not at.exception
     assert not at.error
-    assert launched(at).methods[0].name == name
+    assert [method.name for method in launched(at).methods] == list(recipes())
 
 
 def test_a_variant_differs_from_its_original(no_runs, open_page):
@@ -267,6 +399,29 @@ def test_what_is_probably_not_meant_is_hinted_at(no_runs, open_page):
     assert len(hints) == 2
     assert "unusually large" in hints[0]
     assert "no pass@1" in hints[1]
+
+
+def test_small_groups_are_a_concern_of_methods_that_compare_within_them(no_runs, open_page):
+    small = ["group_size=2", "evaluate.k=2"]
+    (hint,) = open_page("launch", preset="grpo", set=["methods=[pm1, grpo]", *small]).warning
+    assert hint.value.startswith("With 2 rollouts a prompt")
+    alone = open_page("launch", preset="grpo", set=["methods=[pm1, reinforce_pp]", "group_size=1"])
+    assert not alone.warning and not alone.error
+
+
+def test_one_update_a_step_leaves_some_methods_nothing_to_do(no_runs, open_page):
+    idle = ["gspo", "cispo", {"name": "a3po", "base": "cispo"}, "kl_cov"]
+    busy = ["grpo", "dapo", "lp_reg", "clip_cov", "rloo", "fork_tokens"]
+    methods = f"methods={json.dumps([*idle, *busy])}"
+    hints = [hint.value for hint in open_page("launch", preset="grpo", set=methods).warning]
+    assert [hint.partition(". ")[0] for hint in hints] == [
+        "GSPO with one update a step: every ratio is 1 and nothing can clip",
+        "CISPO with one update a step: every ratio is 1 and nothing can clip",
+        "A3PO on CISPO with one update a step: every ratio is 1 and nothing can clip",
+        "KL-Cov with one update a step: every ratio is 1 and nothing is penalised",
+    ]
+    for change in ("updates.minibatches=2", "updates.epochs=2"):
+        assert not open_page("launch", preset="grpo", set=[methods, change]).warning
 
 
 def test_several_gpus_are_offered_and_one_click_takes_them(no_runs, open_page, monkeypatch):

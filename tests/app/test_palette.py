@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.palette import DARK, LIGHT, method_colour, method_style, run_styles, signed_rgba
+from app.palette import DARK, LIGHT, METHODS, method_colour, method_style, run_styles, signed_rgba
 from core.advantage import recipes
 
 
@@ -22,6 +22,31 @@ def contrast(a: str, b: str) -> float:
 def test_every_recipe_has_a_look_of_its_own():
     looks = [method_style(name) for name in recipes()]
     assert len(set(looks)) == len(looks)
+
+
+@pytest.mark.parametrize(
+    "relatives",
+    [
+        ("grpo", "gspo", "cispo", "pass_at_k"),
+        ("dapo", "dr_grpo"),
+        ("pm1", "w_reinforce", "rloo", "reinforce_pp", "reinforce_pp_baseline"),
+        ("psr", "psr_pm1"),
+        ("nsr", "nsr_pm1"),
+        ("a3po", "token_shaping", "fork_tokens", "entropy_advantage"),
+        ("kl_cov", "clip_cov", "lp_reg"),
+        ("adora_amplify", "adora_attenuate", "adora_code_llm", "adora_code_vlm", "a_grae"),
+    ],
+)
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_relatives_share_a_colour_and_differ_in_dash(relatives, dark):
+    colours, dashes = zip(*(method_style(name, dark) for name in relatives), strict=True)
+    assert len(set(colours)) == 1
+    assert len(set(dashes)) == len(relatives)
+
+
+def test_no_recipe_is_left_to_chance():
+    assert set(recipes()) <= set(METHODS)
+    assert method_style("a method of the future")[1] == "dot"
 
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])

@@ -293,6 +293,10 @@ def test_the_correction_between_sampler_and_trainer_is_named_with_its_two_probab
     assert got["tis"].note == "p 0.5 in the trainer / 0.4 in the sampler"
     assert lines(tis=[1.1] * 5, **logs)["tis"].note.endswith(", cut at the cap")
     assert "tis" not in lines(tis=[None] * 5)
+    assert "penalty" not in got
+    held = lines(penalty=[1.5] * 5, **logs)["penalty"]
+    assert (held.value, held.raw) == ("1.5 × distance", 1.5)
+    assert lines(penalty=[0.0] * 5, **logs)["penalty"].value == "none"
 
 
 def test_probes_are_not_trained():

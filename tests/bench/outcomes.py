@@ -16,8 +16,9 @@ from pathlib import Path
 from core.runs import list_runs, presets
 from core.store import open_runs
 
-LEFT_OUT = {"grpo", "smoke", "small_pool", "smollm2_sums"}
-"""Quickstart's first method, too short to say anything, GRPO on another pool, and another model and task."""
+LEFT_OUT = {"grpo", "a3po", "adora_on_dapo", "smoke", "small_pool", "smollm2_sums"}
+"""Quickstart's first method, two that `mass_matched` trains beside their controls, too short to say anything, GRPO on
+another pool, and another model and task."""
 
 FIRST_AND_LAST = """
 SELECT run, min_by(pass_at_1, step) AS pass_start, max_by(pass_at_1, step) AS pass_end,

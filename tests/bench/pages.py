@@ -94,7 +94,7 @@ def build(folder: Path, tokens: int) -> Path:
 def open_page(page: str, steps: int, before: Callable[[], object] = lambda: None) -> tuple[float, AppTest]:
     """Seconds of a page's script, asked for the middle of the run by somebody who comes from the home page."""
     at = AppTest.from_file(str(MAIN), default_timeout=600).run()
-    choices = {"step": steps // 2, "group": 7} if page in ("tokens", "favorability") else {}
+    choices = {"step": steps // 2, "group": 7} if page in ("tokens", "favorability", "whatif") else {}
     runs = {"run": [RUN, OTHER] if page == "compare" else RUN} if page not in ("runs", "launch") else {}
     for name, value in (runs | choices).items():
         at.query_params[name] = value if isinstance(value, list) else str(value)

@@ -12,10 +12,9 @@ from core.config import parse_run
 from tests.bench.speed import table
 from tests.bench.speed.benches import BENCHES, Bench, BenchError, find
 from tests.bench.speed.report import lines
-from tests.bench.speed.result import Comparison
+from tests.bench.speed.result import Comparison, PeerError
 from tests.bench.speed.rollouts import RolloutBench
-from tests.bench.speed.step import changed, prompts_of, without_recording
-from tests.needs import need_trl
+from tests.bench.speed.step import StepBench, changed, prompts_of, without_recording
 
 SMALL = parse_run(
     {
@@ -32,7 +31,7 @@ def comparison(ours: float = 0.5) -> Comparison:
 def test_an_unknown_bench_is_one_sentence(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "chess"]) == 2
     assert capfd.readouterr().err.strip() == (
-        "error: no bench is called 'chess': there is embedded, smollm2-135m, rollouts, vllm"
+        "error: no bench is called 'chess': there is embedded, smollm2-135m, rollouts, what-if, vllm"
     )
     with pytest.raises(BenchError):
         find("chess")
@@ -65,6 +64,29 @@ def test_rollouts_through_the_command_line(capfd: pytest.CaptureFixture[str]) ->
     assert (found["rounds"], found["threads"]) == (1, 1)
 
 
+def test_what_if_questions_beside_loops_over_rollouts() -> None:
+    from tests.bench.speed.whatif import WhatIfBench
+
+    found = WhatIfBench(SMALL, rounds=2, warm_up=1, rollouts=16, tokens=40).run()
+    assert found.ours > 0 and found.ratio == pytest.approx(found.theirs / found.ours)
+    assert found.more["page_s"] > 0
+    text = "\n".join(lines("what-if", found))
+    assert "4 methods on 16 rollouts x 40 tokens" in text and "a slider move may take 0.2 s" in text
+    assert " s for all that the page shows | 2, 1 |" in table.row("what-if", found)
+
+
+def test_loops_that_give_other_advantages_are_no_peer() -> None:
+    from tests.bench.speed.whatif import SPECS, as_tensors, four, made_up, same
+
+    tensors = as_tensors(made_up(16, 40, seed=1))
+    theirs = four(tensors)
+    same(theirs, [advantages.numpy().astype(float) for advantages in theirs])
+    wrong = [advantages.numpy().astype(float) for advantages in theirs]
+    wrong[1][0, 0] += 0.1
+    with pytest.raises(PeerError, match=f"the loops' advantages under {SPECS[1]} are not the lab's"):
+        same(theirs, wrong)
+
+
 def test_both_sides_sample_about_the_same() -> None:
     from tests.bench.speed import rollouts
 
@@ -77,9 +99,6 @@ def test_both_sides_sample_about_the_same() -> None:
 
 
 def test_a_step_beside_trl_is_a_whole_step() -> None:
-    need_trl()
-    from tests.bench.speed.step import StepBench
-
     found = StepBench(SMALL, rounds=1, warm_up=1, micro_batch=4).run()
     assert found.ours > 0 and found.theirs > 0 and found.ratio == pytest.approx(found.theirs / found.ours)
     assert found.more["trl_tokens"] > 8 and found.more["ours_tokens"] > 8

@@ -37,6 +37,7 @@ def addresses(runs: list[RunInfo]) -> dict[str, dict[str, object]]:
         "tokens": {"run": first.id, **(mixed[0] if mixed else {})},
         "polarity": {"run": first.id},
         "favorability": {"run": first.id},
+        "whatif": {"run": first.id, **(mixed[0] if mixed else {})},
         "compare": {"run": everyone},
     }
 

@@ -22,32 +22,11 @@ from core.runs import list_runs, read_status, start, write_status
 from core.runs.folders import REPO, run_info
 from core.runs.status import Status
 from tests.core.runs.conftest import FAKE_WORKER, experiment, fake, root, wait_for  # noqa: F401
+from tests.core.shell import Shell
 from tests.synthetic import make_run
 
 Fake = Callable[..., None]
 COMMANDS = ("run", "resume", "stop", "list", "show", "sql", "check", "seal", "delete", "advantage", "bench")
-
-
-class Shell:
-    """Runs commands in this process; `out` and `err` are what the last one printed."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-        self.out = self.err = ""
-
-    def __call__(self, *words: object) -> int:
-        code = main([str(word) for word in words])
-        self.out, self.err = self._capsys.readouterr()
-        return code
-
-    def refuses(self, *words: object) -> str:
-        """The one sentence on stderr of a command that must fail with bad input."""
-        assert self(*words) == 2
-        lines = self.err.strip().splitlines()
-        assert len(lines) == 1, self.err
-        assert lines[0].startswith("error: ")
-        assert "Traceback" not in self.err
-        return lines[0].removeprefix("error: ")
 
 
 @pytest.fixture
@@ -363,77 +342,6 @@ def test_check_passes_a_whole_run_and_fails_a_changed_one(core: Shell, recorded:
     assert core("check", recorded.name) == 1
     assert "problem: " in core.err
     assert "step 1" in core.err
-
-
-BATCH = {
-    "group": [0, 0, 0, 0],
-    "reward": [1, 0, 0, 0],
-    "length": [2, 1, 3, 1],
-    "truncated": [False, False, True, False],
-    "max_length": 8,
-}
-
-
-def batch_file(tmp_path: Path, **changes: object) -> Path:
-    path = tmp_path / "batch.json"
-    path.write_text(json.dumps({**BATCH, **changes}))
-    return path
-
-
-def test_advantage_computes_a_batch_from_a_file(core: Shell, tmp_path: Path) -> None:
-    assert core("advantage", batch_file(tmp_path), "--method", "grpo", "--json") == 0
-    result = json.loads(core.out)
-    assert {"advantage", "kept", "class", "factors"} <= set(result)
-    assert result["advantage"][0] == pytest.approx([1.5, 1.5], abs=1e-3)
-    assert result["advantage"][2] == pytest.approx([-0.5] * 3, abs=1e-3)
-    assert result["kept"] == [True] * 4
-
-
-def test_advantage_takes_parameters_bases_and_more_weights(core: Shell, tmp_path: Path) -> None:
-    batch = batch_file(tmp_path)
-    words = ["--method", "polarity", "--set", "positive=3", "--base", "dr_grpo", "--also", "nsr", "--json"]
-    assert core("advantage", batch, *words) == 0
-    result = json.loads(core.out)
-    factors = {factor["name"]: factor["values"] for factor in result["factors"]}
-    assert factors["polarity"] == [3, 1, 1, 1]
-    assert factors["selected"] == [0, 1, 1, 1]
-    assert result["kept"] == [False, True, True, True]
-    assert result["advantage"][1] == pytest.approx([-0.25])
-
-
-def test_advantage_takes_a_parameters_full_name(core: Shell, tmp_path: Path) -> None:
-    words = ["--method", "adora_amplify", "--also", "adora_attenuate", "--json"]
-    assert core("advantage", batch_file(tmp_path), *words, "--set", "weight=3") == 2
-    assert "weight could mean adora_amplify.weight or adora_attenuate.weight: write it in full" in core.err
-    assert core("advantage", batch_file(tmp_path), *words, "--set", "adora_amplify.weight=3") == 0
-    factors = {factor["name"]: factor["values"] for factor in json.loads(core.out)["factors"]}
-    assert factors["adora_amplify"] == [3]
-
-
-def test_advantage_for_people(core: Shell, tmp_path: Path) -> None:
-    assert core("advantage", batch_file(tmp_path), "--method", "psr") == 0
-    assert core.out.startswith("PSR: ")
-    assert "× selected" in core.out
-    assert len(core.out.splitlines()) == 1 + 1 + 1 + 4 + 1
-
-
-@pytest.mark.parametrize(
-    ("changes", "words", "sentence"),
-    [
-        ({}, ["--method", "grpoo"], "did you mean grpo"),
-        ({}, ["--method", "a3po"], "logprob"),
-        ({}, ["--method", "polarity", "--set", "positve=3"], "did you mean positive"),
-        ({"reward": [1]}, ["--method", "grpo"], "reward has 1 entries, but group has 4"),
-        ({"extra": 1}, ["--method", "grpo"], "unknown key 'extra'"),
-    ],
-)
-def test_advantage_refuses_in_a_sentence(core: Shell, tmp_path: Path, changes, words, sentence) -> None:
-    assert sentence in core.refuses("advantage", batch_file(tmp_path, **changes), *words)
-
-
-def test_a_broken_batch_file_is_named(core: Shell, tmp_path: Path) -> None:
-    (tmp_path / "bad.json").write_text("{")
-    assert "bad.json: cannot be read as JSON" in core.refuses("advantage", tmp_path / "bad.json", "--method", "grpo")
 
 
 def test_a_programming_error_is_not_hidden(core: Shell, monkeypatch: pytest.MonkeyPatch, root: Path) -> None:  # noqa: F811

@@ -56,6 +56,26 @@ BAD = {
     "updates.minibatches (2): choose a divisor, minibatches take whole groups",
     "prompts_per_step: 200": "prompts_per_step is 200, but task.pool_size is 128: "
     "a step cannot hold more prompts than the pool",
+    "{method: grpo, group_size: 1}": "group_size is 1, but GRPO compares a rollout with its group and needs 2 or more: "
+    "raise group_size",
+    "{methods: [pm1, {name: a3po, base: rloo}], group_size: 1}": "group_size is 1, but A3PO on RLOO compares a rollout "
+    "with its group and needs 2 or more: raise group_size",
+    "{method: {name: pass_at_k, set: {k: 6}}, group_size: 5}": "group_size is 5, but Pass@k training compares a "
+    "rollout with its group and needs 6 or more: raise group_size, or lower k",
+    "overlong: {buffer: 73}": "overlong.buffer is 73, but sampling.max_new_tokens is 72: "
+    "the penalty grows over the last tokens of the longest response",
+    "overlong: {buffer: -1}": "overlong.buffer: must be at least 0, but is -1",
+    "overlong: {buffer: 1.5}": "overlong.buffer: must be a whole number, but is 1.5",
+    "overlong: {factor: 0}": "overlong.factor: must be more than 0.0, but is 0",
+    "overlong: {bufer: 8}": "overlong.bufer: no such setting; did you mean buffer?",
+    "record: {proxy_min_p: 0}": "record.proxy_min_p: must be more than 0.0, but is 0",
+    "record: {proxy_min_p: 1.5}": "record.proxy_min_p: must be at most 1.0, but is 1.5",
+    "loss: {clip_low: 1.1}": "loss.clip_low: must be at most 1.0, but is 1.1",
+    "loss: {objective: ppo}": "loss.objective: must be 'clip', 'ratio', 'gspo', 'cispo' or 'reinforce', but is 'ppo'",
+    "method: {name: a3po, mass_matched: maybe}": "method.mass_matched: must be true or false, but is 'maybe'",
+    "method: {name: a3po, mass_match: true}": "method.mass_match: no such setting; did you mean mass_matched?",
+    "method: {name: fork_tokens, base: gspo}": "method: fork_tokens trains on single tokens, and the objective gspo "
+    "has one ratio for a whole response: choose a base with a ratio for each token, such as dapo",
     "evaluate: {k: 9}": "evaluate.k is 9, but evaluate.rollouts is 8: pass@k needs at least k rollouts a prompt",
     "evaluate: {probes: 65}": "evaluate.probes is 65, but evaluate.prompts is 64: "
     "probes are the first of the held-out prompts",
@@ -97,6 +117,82 @@ def test_a_methods_parameter_is_set_by_its_full_name_too() -> None:
     changed = parse(override(data, ["method.set.adora_attenuate.weight=0.3", "method.set.tau=0.4"]))
     assert changed.methods[0].set == {"adora_attenuate.weight": 0.3, "tau": 0.4}
     assert parse(yaml.safe_load(dump(changed))) == changed
+
+
+MATCHED = {"methods": ["a3po", {"name": "a3po", "mass_matched": True}], "seeds": [0, 1]}
+
+
+def test_a_mass_matched_twin_is_another_method_with_a_label_of_its_own() -> None:
+    experiment = parse(MATCHED)
+    runs = experiment.expand("id")
+    assert [run.name for run in runs] == [
+        "A3PO on DAPO, seed 0", "A3PO on DAPO, mass-matched, seed 0",
+        "A3PO on DAPO, seed 1", "A3PO on DAPO, mass-matched, seed 1",
+    ]  # fmt: skip
+    assert [run.build_method().mass_matched for run in runs[:2]] == [False, True]
+    assert parse(yaml.safe_load(dump(experiment))) == experiment
+
+
+@pytest.mark.parametrize("start", ["adora_amplify", {"name": "adora_amplify", "base": "dapo"}])
+def test_the_control_is_switched_on_from_the_command_line(start: object) -> None:
+    (run,) = parse(override({"method": start}, ["method.mass_matched=true"])).expand("id")
+    assert run.method.mass_matched
+    assert run.name.endswith("ADORA amplify, mass-matched" if start == "adora_amplify" else "on DAPO, mass-matched")
+    assert read_back(run) == run
+
+
+def read_back(run: RunConfig) -> RunConfig:
+    return parse_run(yaml.safe_load(dump(run)))
+
+
+def test_a_schedule_belongs_to_one_weight() -> None:
+    method = {"name": "adora_amplify", "base": "dapo", "also": ["a3po"]}
+    run = parse_run({"method": {**method, "set": {"adora_amplify": {"schedule": "until", "schedule_steps": 50}}}})
+    assert run.method.set == {"adora_amplify.schedule": "until", "adora_amplify.schedule_steps": 50}
+    by_name = {rule.name: rule.params for rule in run.build_method().weights}
+    assert (by_name["adora_amplify"]["schedule"], by_name["a3po"]["schedule"]) == ("until", "constant")
+    assert read_back(run) == run
+    with pytest.raises(ConfigError, match=r"method: schedule could mean .*a3po.*: write it in full"):
+        parse_run({"method": {**method, "set": {"schedule": "until"}}})
+
+
+def test_the_overlong_penalty_is_off_unless_a_buffer_is_given() -> None:
+    assert (RunConfig().overlong.buffer, RunConfig().overlong.factor) == (0, 1.0)
+    run = parse(override({}, ["overlong.buffer=72", "overlong.factor=0.5"])).run
+    assert (run.overlong.buffer, run.overlong.factor) == (72, 0.5)
+    assert read_back(run) == run
+
+
+def test_the_proxys_min_p_is_lp_regs_own_or_what_is_to_be_recorded() -> None:
+    assert RunConfig().proxy_min_p is None
+    recording = parse_run({"record": {"proxy_min_p": 0.05}})
+    assert (recording.proxy_min_p, read_back(recording)) == (0.05, recording)
+    assert parse_run({"method": "lp_reg"}).proxy_min_p == 0.02
+    own = {"method": {"name": "lp_reg", "set": {"min_p": 0.1}}, "record": {"proxy_min_p": 0.05}}
+    assert parse_run(own).proxy_min_p == 0.1
+    assert parse_run({"method": {"name": "a3po", "also": ["lp_reg"]}}).proxy_min_p == 0.02
+
+
+def test_a_loss_may_have_no_clip_and_no_lower_bound() -> None:
+    assert parse_run({"loss": {"objective": "ratio"}}).build_method().loss.objective == "ratio"
+    assert parse_run({"loss": {"clip_low": 1}}).build_method().loss.clip_low == 1
+
+
+def test_groups_may_be_as_small_as_their_rule_allows() -> None:
+    for method in ("pm1", "w_reinforce", "reinforce_pp"):
+        assert parse_run({"method": method, "group_size": 1}).group_size == 1
+    assert parse_run({"method": "grpo", "group_size": 2}).group_size == 2
+    several = parse({"methods": ["pm1", "reinforce_pp"], "group_size": 1})
+    assert parse(yaml.safe_load(dump(several))) == several
+    assert parse_run({"method": {"name": "pass_at_k", "set": {"k": 6}}, "group_size": 6}).group_size == 6
+
+
+def test_a_config_from_before_these_settings_existed_still_loads(tmp_path: Path) -> None:
+    run = parse_run({"method": {"name": "a3po", "set": {"rho_positive": 3}}, "seed": 2, "steps": 9})
+    old = yaml.safe_load(dump(run))
+    del old["overlong"], old["record"]["proxy_min_p"], old["method"]["mass_matched"]
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(old))
+    assert read_run(tmp_path / "config.yaml") == run
 
 
 def test_one_layer_may_be_named_without_a_list() -> None:
@@ -209,7 +305,9 @@ names = st.text(st.characters(codec="utf-8", exclude_categories=("Cc",)), max_si
 @given(
     name=names,
     look_for=names,
-    methods=st.sampled_from([["grpo"], ["psr", "nsr"], [{"name": "adora_amplify", "base": "dapo"}]]),
+    methods=st.sampled_from(
+        [["grpo"], ["psr", "nsr"], [{"name": "adora_amplify", "base": "dapo"}], MATCHED["methods"], ["gspo", "lp_reg"]]
+    ),
     seeds=st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=3, unique=True),
     lr=st.floats(1e-9, 1),
     targets=st.sampled_from(["all-linear", ["q_proj", "v_proj"]]),

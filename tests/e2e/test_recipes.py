@@ -19,9 +19,24 @@ SHORT = [
     "steps=3", "prompts_per_step=4", "group_size=4", "threads=1", "sampling.max_new_tokens=40",
     "evaluate={every: 2, prompts: 4, rollouts: 4, k: 4, probes: 1}",
 ]  # fmt: skip
-SETTINGS = {"token_shaping": ["method.set={positive_low_ratio: 0.2, positive_low_scale: 2, metric: entropy}"]}
+TWO = "updates.minibatches=2"
+SETTINGS = {
+    "token_shaping": ["method.set={positive_low_ratio: 0.2, positive_low_scale: 2, metric: entropy}"],
+    "pass_at_k": ["method.set={k: 2}"],
+    "gspo": [TWO],
+    "cispo": [TWO],
+    "kl_cov": [TWO, "method.set={kl_cov.ratio: 0.02}"],
+    "lp_reg": [TWO, "method.set={lp_reg.ratio: 0.1}"],
+}
+PENALISING = ("kl_cov", "lp_reg")
 COMPOSED = {
-    "adora_amplify on dapo": ["method={name: adora_amplify, base: dapo}", "updates.minibatches=2"],
+    "adora_amplify on dapo": ["method={name: adora_amplify, base: dapo}", TWO],
+    "adora x a3po on dapo, mass-matched": ["method={name: a3po, also: [adora_amplify], mass_matched: true}"],
+    "lp_reg on a base per token": [
+        "method={name: lp_reg, base: reinforce_pp, also: [entropy_advantage]}",
+        "method.set={gamma: 0.95}",
+    ],
+    "proxies recorded, overlong": ["record.proxy_min_p=0.1", "overlong.buffer=8"],
     "a3po under adora on dr_grpo": ["method={name: a3po, base: dr_grpo, also: [adora_attenuate]}"],
     "dapo in full": ["method=dapo", "updates={minibatches: 2, epochs: 2}", "loss={dual_clip: 3, kl: 0.01}"],
     "polarity by sign": ["method=psr", "polarity_by=sign", "record={after_update: probe, reference: true}"],
@@ -51,7 +66,9 @@ def test_trains_and_checks(
     assert "advantages are as trained" in capsys.readouterr().out
     with open_runs([path]) as lab:
         stored = lab.rows("SELECT count(*) AS tokens, count(advantage) AS advantages FROM tokens")[0]
-        moved = lab.rows("SELECT max(update_norm) AS most FROM metrics")[0]["most"]
+        made = lab.rows("SELECT max(update_norm) AS moved, max(penalty) AS penalty FROM metrics")[0]
     assert stored["tokens"] == stored["advantages"] > 300
-    assert moved > 0, "three steps without any update"
+    assert made["moved"] > 0, "three steps without any update"
+    if case in PENALISING:
+        assert made["penalty"] > 0, "two minibatches, and no penalty in the second"
     assert (path / "adapter" / "adapter_model.safetensors").is_file()

@@ -13,7 +13,7 @@ from core.models.catalog import describe
 from core.runs.folders import PRESETS
 from tests.bench.speed.result import Comparison
 
-PEERS = "pip install -r tests/bench/requirements.txt"
+PEERS = "pip install -r tests/requirements.txt"
 
 
 class BenchError(ValueError):
@@ -75,12 +75,19 @@ def _rollouts(config: RunConfig, rounds: int) -> Comparison:
     return RolloutBench(config, rounds, warm_up=2).run()
 
 
+def _what_if(config: RunConfig, rounds: int) -> Comparison:
+    from tests.bench.speed.whatif import WhatIfBench
+
+    return WhatIfBench(config, rounds, warm_up=3).run()
+
+
 BENCHES: Mapping[str, Bench] = {
     bench.name: bench
     for bench in (
         Bench("embedded", "trl", PEERS, _embedded, 97, _step(micro_batch=16, warm_up=3)),  # a run of 100 steps
         Bench("smollm2-135m", "trl", PEERS, _smollm2, 3, _step(micro_batch=16, warm_up=1)),
         Bench("rollouts", "transformers", PEERS, _embedded, 25, _rollouts),
+        Bench("what-if", "torch", PEERS, _embedded, 31, _what_if),
         Bench("vllm", "vllm", INSTALL["cpu"], _vllm_config, 15, _vllm),
     )
 }

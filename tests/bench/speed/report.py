@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.bench.speed.result import FIRST, Comparison
+from tests.bench.speed.result import FIRST, SLIDER_S, Comparison
 
-PEER_NAMES = {"trl": "TRL", "generate": "transformers' generate", "vllm": "vLLM alone"}
+PEER_NAMES = {"trl": "TRL", "generate": "transformers' generate", "vllm": "vLLM alone", "loops": "the authors' loops"}
 PHASES = ("sample", "verify", "forward", "reference", "advantage", "update", "after", "write")
 
 
@@ -17,6 +17,8 @@ def lines(name: str, found: Comparison) -> Iterator[str]:
     peer, unit = PEER_NAMES[found.peer], found.unit
     yield f"  ours {amount(found.ours)} {unit}, {peer} {amount(found.theirs)} {unit}: {found.ratio:.2f}x"
     more = found.more
+    if "page_s" in more:
+        yield f"  all that the page shows of them {amount(more['page_s'])} s; a slider move may take {SLIDER_S} s"
     if "full_s" in more:
         yield f"  in the first {min(FIRST, found.rounds)} of them {more['first_ratio']:.2f}x"
         yield (

@@ -14,6 +14,9 @@ FIRST = 20
 """Turns at the beginning of a training bench whose ratio stands beside that of all: a policy that has learned leaves
 more groups without a signal, and more that is alike."""
 
+SLIDER_S = 0.2
+"""What a slider move of the what-if page may take."""
+
 
 @dataclass(frozen=True)
 class Comparison:

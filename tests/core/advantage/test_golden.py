@@ -1,6 +1,7 @@
 """Numbers of the authors' public code and of verl, matched to 1e-5."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,10 @@ OFF = {f"{p}_{e}_ratio": 0 for p in ("positive", "negative") for e in ("high", "
 KEYS = {
     "grpo": ("grpo", {}),
     "dr_grpo": ("dr_grpo", {}),
+    "rloo": ("rloo", {}),
+    "reinforce_pp": ("reinforce_pp", {}),
+    "reinforce_pp_baseline": ("reinforce_pp_baseline", {}),
+    "pass_at_k_4": ("pass_at_k", {"k": 4}),
     "psr_pm1": ("psr_pm1", {}),
     "nsr_pm1": ("nsr_pm1", {}),
     "w_reinforce_0.1": ("w_reinforce", {"lambda": 0.1}),
@@ -43,6 +48,8 @@ def test_every_kind_of_batch_is_there():
     assert [entry["kind"] for entry in ENTRIES].count("partial_credit") == 2
     assert [entry["kind"] for entry in ENTRIES].count("wide_ratio") == 1
     assert {case.values[1] for case in CASES} == set(KEYS)
+    everything = {key for entry in ENTRIES for key in entry["advantage"]}
+    assert everything == set(KEYS) | {"adora_vlm_code_weight"}  # a weight, not an advantage: see test_adora_weights
 
 
 @pytest.mark.parametrize(("entry", "key"), CASES)
@@ -89,6 +96,7 @@ def test_no_golden_reward_lies_on_the_threshold():
 
 def test_all_recipes_run_on_a_golden_batch():
     batch = batch_from_json({**ENTRIES[0]["inputs"], "step": 3})
+    batch = replace(batch, proxy_logprob=batch.trainer_logprob)  # the golden batches have no proxy, which Lp-Reg needs
     for name in recipes():
         assert compute(build(name), batch).advantage.shape == (batch.length.size, batch.length.max())
     assert classify(batch).trained is False

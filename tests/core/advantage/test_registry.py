@@ -1,11 +1,14 @@
 """A method that no file of the package knows: one rule each, one recipe, and everything else follows."""
 
+import importlib
+import sys
+
 import numpy as np
 import pytest
 
 from core.advantage import Recipe, Rule, build, compute, factor_columns, recipes, trace_to_json
 from core.advantage.recipes import RECIPES
-from core.advantage.registry import BASES, WEIGHTS
+from core.advantage.registry import BASES, WEIGHTS, discover
 from core.advantage.rules import BaseRule, Outcome, Param, Weight
 from tests.core.advantage.batches import batch
 
@@ -27,13 +30,15 @@ def _plus(state, params):
 
 @pytest.fixture
 def toy(monkeypatch):
-    monkeypatch.setitem(BASES, "position", BaseRule("position", _position))
+    monkeypatch.setitem(BASES, "position", BaseRule("position", _position, "A = R × position"))
     least = Param("least", 0.5, "least entropy [I]", low=0, high=10)
     needs = frozenset({"entropy"})
     monkeypatch.setitem(
-        WEIGHTS, "uncertain", Weight("uncertain", "token", _uncertain, (least,), lambda params: needs, selects=True)
+        WEIGHTS,
+        "uncertain",
+        Weight("uncertain", "token", _uncertain, "keep if H is high", (least,), lambda params: needs, selects=True),
     )
-    monkeypatch.setitem(WEIGHTS, "plus", Weight("plus", "token", _plus))
+    monkeypatch.setitem(WEIGHTS, "plus", Weight("plus", "token", _plus, "A + 1"))
     bare = Recipe("position", "Position", "bases", "A base per token.", "[I]", base=Rule("position"))
     toy = Recipe("toy", "Toy", "tokens", "A toy.", "[I]", on="position", weights=(Rule("uncertain"), Rule("plus")))
     monkeypatch.setitem(RECIPES, "position", bare)
@@ -58,3 +63,30 @@ def test_it_composes_with_what_was_there(toy):
     product = trace.base * np.prod([factor.spread(one) for factor in trace.factors], axis=0)
     np.testing.assert_allclose(trace.advantage, product)
     assert [factor.id for factor in trace.factors] == ["selected", "a3po", "plus"]
+
+
+MODULE = """
+import numpy as np
+from core.advantage.rules import BaseRule, Outcome
+from core.advantage.methods.bases import GRPO
+HALF = BaseRule("{name}", lambda batch, params: Outcome(batch.reward / 2, "half", lambda i, t: "half"), "A = R / 2")
+"""
+
+
+def package(tmp_path, monkeypatch, name):
+    (tmp_path / "more_rules").mkdir()
+    (tmp_path / "more_rules" / "__init__.py").touch()
+    (tmp_path / "more_rules" / "half.py").write_text(MODULE.format(name=name))
+    monkeypatch.syspath_prepend(tmp_path)
+    for module in ("more_rules", "more_rules.half"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    return importlib.import_module("more_rules")
+
+
+def test_a_module_is_found_by_lying_there(tmp_path, monkeypatch):
+    assert set(discover(package(tmp_path, monkeypatch, "half"))) == {"half", "grpo"}
+
+
+def test_two_rules_of_one_name_are_refused(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"more_rules\.half has a rule 'grpo', and so has another module"):
+        discover(package(tmp_path, monkeypatch, "grpo"))

@@ -185,7 +185,7 @@ def test_activations_are_near_what_autograd_keeps(tmp_path, name, precision) -> 
 @pytest.mark.parametrize(("rows", "prompt", "least"), [(16, PROMPT, 0.3), (1, 900, 0.7), (2, 900, 0.35)])
 def test_the_packed_pass_keeps_less_than_planned(tmp_path, rows, prompt, least) -> None:
     _, info = saved("llama", tmp_path)
-    settings = config(prompts_per_step=1, group_size=rows)
+    settings = config(method="pm1", prompts_per_step=1, group_size=rows)
     policy = Policy(*load_model(str(tmp_path)), settings)
     llama_pass = policy.scorer.packed
     _, layers = llama_pass.forward(pack(rollouts(rows, prompt), llama_pass.heads, policy.device), save=True)

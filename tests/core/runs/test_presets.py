@@ -14,7 +14,8 @@ from core.runs.preset import find_config
 
 IDS = {
     "quickstart", "smoke", "grpo", "a3po", "adora_amplify", "adora_attenuate", "dapo", "dr_grpo", "w_reinforce",
-    "adora_on_dapo", "small_pool", "smollm2_sums",
+    "adora_on_dapo", "small_pool", "smollm2_sums", "gspo", "cispo", "a3po_adora_dapo", "mass_matched", "baselines",
+    "fork_tokens", "kl_cov",
 }  # fmt: skip
 
 
@@ -39,9 +40,30 @@ def test_the_quick_start_is_three_methods_of_one_seed() -> None:
 
 def test_presets_are_what_their_papers_ask_for() -> None:
     by_id = {preset.id: preset.config for preset in presets()}
-    assert by_id["dapo"].run.updates.minibatches >= 2
+    for name in ("dapo", "gspo", "cispo", "fork_tokens", "kl_cov", "a3po_adora_dapo", "mass_matched"):
+        assert by_id[name].run.updates.minibatches >= 2, f"{name} has no ratio but 1 to work on"
     assert by_id["adora_on_dapo"].expand(None)[0].build_method().dynamic_sampling
     assert by_id["w_reinforce"].methods[0].set == {"lambda": 0.1}
+
+
+def test_adora_times_a3po_on_dapo_is_one_preset() -> None:
+    (run,) = next(preset.config for preset in presets() if preset.id == "a3po_adora_dapo").expand("x")
+    method = run.build_method()
+    assert [rule.name for rule in method.weights] == ["a3po", "adora_amplify"]
+    assert (method.label, method.dynamic_sampling, method.loss.clip_high) == (
+        "A3PO × ADORA amplify on DAPO", True, 0.28,
+    )  # fmt: skip
+
+
+def test_the_controls_stand_beside_the_presets_that_they_control() -> None:
+    by_id = {preset.id: preset.config for preset in presets()}
+    a3po, a3po_control, adora, adora_control = by_id["mass_matched"].expand("x")
+    for run, control, name in ((a3po, a3po_control, "a3po"), (adora, adora_control, "adora_on_dapo")):
+        (own,) = by_id[name].expand("x")
+        assert run.build_method() == own.build_method()
+        assert run.model_copy(update={"method": own.method, "name": own.name, "experiment": None}) == own
+        assert control.method == run.method.model_copy(update={"mass_matched": True})
+        assert control.build_method().mass_matched
 
 
 def test_the_small_pool_differs_from_grpo_in_its_pool_alone() -> None:
@@ -87,8 +109,9 @@ def follow_command(command: str) -> ExperimentConfig:
         {"methods": ["dapo", {"name": "a3po", "also": ["adora_amplify"]}], "record": {"after_update": "off"}},
         {"lora": {"targets": ["q_proj", "v_proj"]}, "evaluate": {"every": 0}, "optimizer": {"max_grad_norm": None}},
         {"model": "/models/my model", "steps": 3, "threads": 2, "loss": {"clip_high": 0.3}, "method": "dr_grpo"},
+        {"methods": ["psr", {"name": "psr", "mass_matched": True}], "overlong": {"buffer": 9, "factor": 0.5}},
     ],
-    ids=range(6),
+    ids=range(7),
 )
 def test_the_command_does_the_same_as_the_page(settings: dict) -> None:
     wanted = parse(settings)
@@ -96,6 +119,11 @@ def test_the_command_does_the_same_as_the_page(settings: dict) -> None:
     assert got.run.model_copy(update={"name": wanted.run.name}) == wanted.run
     assert (got.methods, got.seeds) == (wanted.methods, wanted.seeds)
     assert got.name == wanted.name or not wanted.name
+
+
+def test_a_command_says_nothing_of_what_is_off() -> None:
+    words = shlex.split(command_for(parse({"methods": ["psr", {"name": "rloo", "mass_matched": True}]})))
+    assert 'methods=["psr", {"name": "rloo", "mass_matched": true}]' in words
 
 
 def test_an_unchanged_preset_is_just_its_file() -> None:

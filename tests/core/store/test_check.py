@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from core.advantage import build, compute
-from core.config import RunConfig
+from core.advantage import PROXY_DROPPED, build, compute
+from core.config import RunConfig, read_run
 from core.store import CheckReport, StoreError, check, open_runs, replay, seal
 from tests.synthetic import make_run, records
 
@@ -75,9 +75,22 @@ def test_a_whole_run_passes_and_is_counted(run_dir: Path) -> None:
     assert report.tokens == len(lab.rows("SELECT 1 FROM tokens"))
 
 
-@pytest.mark.parametrize("method", ["grpo", "dapo", "dr_grpo", "nsr", "w_reinforce", "token_shaping", "adora_code_vlm"])
+METHODS = {
+    name: {"name": name}
+    for name in (
+        "grpo", "dapo", "dr_grpo", "nsr", "w_reinforce", "token_shaping", "adora_code_vlm", "a_grae", "kl_cov",
+        "clip_cov", "lp_reg", "fork_tokens", "reinforce_pp_baseline",
+    )
+} | {
+    "a base per token": {"name": "reinforce_pp", "set": {"gamma": 0.9}},
+    "mass matched": {"name": "a3po", "also": ["adora_amplify"], "mass_matched": True},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_every_method_passes_live_and_sealed(tmp_path: Path, method: str) -> None:
-    path = make_run(tmp_path, "run", method=method, steps=3, prompts=4, group_size=4, updates={"minibatches": 2})
+    settings = {"method": METHODS[method], "seed": 3, "updates": {"minibatches": 2}}
+    path = make_run(tmp_path, "run", steps=2, prompts=4, group_size=4, **settings)
     live = check(path)
     assert live.problems == []
     seal(path)
@@ -188,6 +201,43 @@ def test_a_gap_without_a_correction_passes_live_and_sealed(tmp_path: Path) -> No
     assert check(path) == live
 
 
+@pytest.fixture(scope="session")
+def _penalised(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    method = {"name": "lp_reg", "set": {"lp_reg.ratio": 0.2, "min_p": 0.3}, "mass_matched": True, "also": ["polarity"]}
+    root = tmp_path_factory.mktemp("penalised")
+    return make_run(root, "lp", method=method, steps=2, prompts=3, group_size=4, record={"proxy_min_p": 0.5})
+
+
+@pytest.fixture
+def penalised_dir(_penalised: Path, tmp_path: Path) -> Path:
+    """A run with a penalty towards a proxy, and matched mass."""
+    return shutil.copytree(_penalised, tmp_path / "lp")
+
+
+@pytest.mark.parametrize(
+    ("table", "how", "told"),
+    [
+        ("tokens", column("penalty", nudge(0.01, at=4)), "step 1, train, group 0, rollout 0, position 4: penalty is"),
+        ("tokens", column("penalty", lambda v: pa.nulls(len(v))), "penalty is nan in the store"),
+        ("tokens", column("proxy_logprob", nudge(-2.0, at=3)), "position 3: proxy_logprob is "),
+        ("tokens", column("proxy_logprob", lambda v: pa.nulls(len(v))), "needs proxy_logprob"),
+        ("rollouts", column("f_mass_matched", nudge(0.01, at=2)), "f_mass_matched is"),
+        ("rollouts", column("minibatch", lambda v: pa.array(range(len(v)))), "loss_weight is"),
+    ],
+)
+def test_a_penalty_a_proxy_or_a_mass_that_is_not_what_trained_is_seen(
+    penalised_dir: Path, table: str, how: Change, told: str
+) -> None:
+    assert check(penalised_dir).problems == []
+    report = change(penalised_dir, 1, table, how)
+    assert any(told in problem for problem in report.problems), report.problems
+
+
+def test_a_penalty_that_the_method_does_not_have_is_seen(run_dir: Path) -> None:
+    problems = change(run_dir, 1, "tokens", column("penalty", lambda v: pa.array([0.5] * len(v)))).problems
+    assert problems == ["step 1, train, group 0, rollout 0, position 0: penalty is 0.5, but this method has none"]
+
+
 def test_the_largest_difference_and_its_place_are_reported(run_dir: Path) -> None:
     report = change(run_dir, 2, "tokens", column("advantage", nudge(0.5, at=-1)))
     assert report.largest_difference == pytest.approx(0.5, rel=0.7)
@@ -245,6 +295,29 @@ def test_replay_gives_the_trace_that_trained(run_dir: Path, settings: RunConfig)
         assert mine.reason == theirs.reason
         assert mine.explain(2, 1) == theirs.explain(2, 1)
     assert again.trace.explain_base(3, 0) == train.trace.explain_base(3, 0)
+
+
+def test_replay_has_all_that_the_rules_saw(penalised_dir: Path) -> None:
+    config = read_run(penalised_dir / "config.yaml")
+    assert config.proxy_min_p == 0.3, "the method's own, whatever is recorded for others"
+    train = records(config, 2)[1].splits[0]
+    batch = replay(penalised_dir, "lp", 1).batch
+    mask = batch.mask
+    for name in ("rollout", "minibatch", "group"):
+        assert getattr(batch, name).tolist() == getattr(train, name).tolist(), name
+    assert (batch.seed, batch.proxy_min_p) == (config.seed, 0.3)
+    assert np.array_equal(batch.proxy_logprob[mask], train.proxy_logprob[:, : mask.shape[1]][mask])
+    assert (batch.proxy_logprob[mask] == PROXY_DROPPED).any()
+    assert replay(penalised_dir, "lp", 0, "probe").batch.minibatch is None
+
+
+def test_random_rules_draw_with_the_runs_seed(tmp_path: Path) -> None:
+    method = {"name": "clip_cov", "set": {"clip_cov.ratio": 0.1, "cov_low": 0.01}}
+    path = make_run(tmp_path, "run", method=method, steps=2, prompts=3, group_size=4, seed=11)
+    assert check(path).problems == []
+    config = path / "config.yaml"
+    config.write_text(config.read_text().replace("seed: 11", "seed: 12"))
+    assert any("f_clip_cov is" in problem for problem in check(path).problems)
 
 
 def test_replay_works_for_probes_on_an_open_lab_and_for_another_method(run_dir: Path) -> None:

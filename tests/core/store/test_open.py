@@ -12,9 +12,10 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from core.advantage.tis import GAP_METRICS
-from core.store import StoreError, check, fingerprint, open_runs, schema, seal, write_step
+from core.store import StoreError, check, fingerprint, open_runs, replay, schema, seal, write_step
 from core.store.queries.live import Follower
 from core.store.queries.tokens import group_tokens
 from tests.synthetic import make_run
@@ -61,26 +62,40 @@ def test_every_table_has_all_runs_with_rows(runs: dict[str, Path]) -> None:
     assert lab.steps("empty") == []
 
 
-def before_there_was_a_correction(run: Path, steps: Sequence[int]) -> None:
-    """Take the columns of sampler against trainer out of live steps, as an older version wrote them."""
+LATER = {
+    "tokens": ["tis", "proxy_logprob", "penalty"],
+    "metrics": [*GAP_METRICS, "penalty", "penalised_share", "time_proxy"],
+}
+"""Columns that the first version did not have."""
+
+
+def as_the_first_version_wrote_it(run: Path, steps: Sequence[int]) -> None:
+    """Take later columns out of live steps, and later settings out of the config."""
     for step in steps:
-        for table, gone in (("tokens", ["tis"]), ("metrics", list(GAP_METRICS))):
+        for table, gone in LATER.items():
             for file in (run / "steps" / f"step={step:06d}").glob(f"{table}.parquet"):
                 pq.write_table(pq.read_table(file, partitioning=None).drop_columns(gone), file)
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    del config["tis"], config["overlong"], config["record"]["proxy_min_p"], config["method"]["mass_matched"]
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
 
 
 @pytest.mark.parametrize("steps", [range(4), range(1)], ids=["an old run", "an old run that went on"])
 def test_a_run_from_before_a_column_opens_with_nulls_live_and_sealed(tmp_path: Path, steps: Sequence[int]) -> None:
-    path = make_run(tmp_path, "old", steps=3, prompts=3, group_size=4)
-    before_there_was_a_correction(path, steps)
+    path = make_run(tmp_path, "old", method="a3po", steps=3, prompts=4, group_size=4, updates={"minibatches": 2})
+    as_the_first_version_wrote_it(path, steps)
     for sealed in (False, True):
         if sealed:
             seal(path)
             shutil.rmtree(path / "steps")
         lab = open_runs([path])
-        assert lab.rows("SELECT count(*) > 0 AS any, count(tis) AS n FROM tokens") == [{"any": True, "n": 0}]
-        nulls = lab.rows(f"SELECT {', '.join(GAP_METRICS)} FROM metrics")
-        assert nulls == [dict.fromkeys(GAP_METRICS)] * 3
+        counts = ", ".join(f"count({name}) AS {name}" for name in LATER["tokens"])
+        (row,) = lab.rows(f"SELECT count(*) AS tokens, {counts} FROM tokens")
+        assert row.pop("tokens") > 0 and set(row.values()) == {0}
+        nulls = lab.rows(f"SELECT {', '.join(LATER['metrics'])} FROM metrics")
+        assert nulls == [dict.fromkeys(LATER["metrics"])] * 3
+        batch = replay(lab, "old", 1).batch
+        assert batch.proxy_logprob is None and batch.proxy_min_p is None and set(batch.minibatch) == {0, 1}
         assert len(group_tokens(lab, "old", 0, "train", 0)) > 0
         assert Follower(path).read().metrics["reward"].notna().all()
         report = check(path)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from core.advantage import PROXY_DROPPED, Penalty
 from core.store import StepRecord, StoreError, schema
 from core.store.factors import Factors
 from core.store.rows import tables
@@ -30,6 +31,22 @@ def test_a_correction_is_stored_where_there_is_one_and_null_elsewhere(step_recor
     mask = np.arange(train.tis.shape[1]) < train.length[:, None]
     assert [t["tis"] for t in stored if t["split"] == "train"] == train.tis[mask].astype(np.float32).tolist()
     assert all(t["tis"] is None for t in stored if t["split"] == "probe")
+
+
+def test_proxies_and_penalties_are_stored_where_there_are_some_and_null_elsewhere(step_record: StepRecord) -> None:
+    train = step_record.splits[0]
+    tokens = tables(step_record, A3PO)["tokens"]
+    assert tokens["proxy_logprob"].null_count == tokens["penalty"].null_count == tokens.num_rows
+    random, shape = np.random.default_rng(0), train.token_ids.shape
+    train.proxy_logprob = np.where(random.random(shape) < 0.3, PROXY_DROPPED, -random.random(shape))
+    coefficient = np.where(random.random(shape) < 0.2, 0.5, 0.0)
+    train.trace = replace(train.trace, penalty=Penalty("rule", "proxy", coefficient, "", lambda i, t: ""))
+    stored = tables(step_record, A3PO)["tokens"].to_pylist()
+    mask = np.arange(shape[1]) < train.length[:, None]
+    mine = [t for t in stored if t["split"] == "train"]
+    assert [t["proxy_logprob"] for t in mine] == train.proxy_logprob[mask].astype(np.float32).tolist()
+    assert [t["penalty"] for t in mine] == coefficient[mask].tolist()
+    assert all(t["proxy_logprob"] is t["penalty"] is None for t in stored if t["split"] == "probe")
 
 
 def test_tokens_are_those_of_the_record_without_padding(step_record: StepRecord) -> None:

@@ -3,6 +3,7 @@ import pytest
 import torch
 from transformers import Gemma2Config, Gemma2ForCausalLM
 
+from core.advantage import PROXY_DROPPED
 from core.train.forward import Scorer, Sequences
 from core.train.packing import like_length
 from tests.core import tiny
@@ -46,6 +47,29 @@ def test_scores_are_those_of_unpadded_full_passes(name):
         np.testing.assert_allclose(entropy[i, :count], -(logp.exp() * logp).sum(-1), rtol=1e-5, atol=1e-5)
         assert not logprob[i, count:].any()
         assert not entropy[i, count:].any()
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("packed", [True, False])
+def test_proxies_are_log_probs_of_what_the_filter_leaves(name, packed):
+    model, rows = MODELS[name](), sequences()
+    scorer = Scorer(model, temperature=0.8, packed=packed)
+    assert (scorer.packed is not None) == (packed and ("llama" in name or "qwen" in name))
+    *scores, proxy = scorer.score_with_proxy(rows, min_p=0.3)
+    for mine, expected in zip(scores, scorer.score(rows), strict=True):
+        assert np.array_equal(mine, expected)
+    dropped = 0
+    for i, count in enumerate(rows.length):
+        ids = torch.tensor([rows.prompt_ids[i] + rows.token_ids[i, :count].tolist()])
+        with torch.no_grad():
+            prob = (model(input_ids=ids, use_cache=False).logits[0] / 0.8).softmax(-1)[-count - 1 : -1]
+        prob[prob < 0.3 * prob.amax(-1, keepdim=True)] = 0
+        left = (prob / prob.sum(-1, keepdim=True)).gather(-1, ids[0, -count:, None])[:, 0]
+        expected = torch.where(left > 0, left.log(), PROXY_DROPPED)
+        np.testing.assert_allclose(proxy[i, :count], expected, rtol=1e-5, atol=1e-5)
+        assert not proxy[i, count:].any()
+        dropped += int((left == 0).sum())
+    assert 0 < dropped < rows.length.sum()
 
 
 def test_micro_batches_do_not_change_the_gradient():

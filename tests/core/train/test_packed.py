@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from core.advantage import PROXY_DROPPED
 from core.train.forward import Scorer, Sequences
 from core.train.head import token_logprobs
 from core.train.llama import trains
@@ -204,7 +205,7 @@ def test_the_head_is_a_log_softmax_and_its_gradient(monkeypatch, temperature):
     torch.manual_seed(0)
     hidden, weight = torch.randn(30, 12, requires_grad=True), torch.randn(50, 12)
     target, grad = torch.randint(0, 50, (30,)), torch.randn(30)
-    logprob, entropy = token_logprobs(hidden, weight, target, temperature, entropy=True)
+    logprob, entropy, proxy = token_logprobs(hidden, weight, target, temperature, entropy=True, min_p=0.005)
     (logprob * grad).sum().backward()
     exact = hidden.detach().double().requires_grad_()
     logp = (exact @ weight.double().t() / temperature).log_softmax(-1)
@@ -213,7 +214,14 @@ def test_the_head_is_a_log_softmax_and_its_gradient(monkeypatch, temperature):
     torch.testing.assert_close(logprob.double(), expected, rtol=0, atol=1e-5)
     torch.testing.assert_close(entropy.double(), -(logp.exp() * logp).sum(-1), rtol=0, atol=1e-5)
     torch.testing.assert_close(hidden.grad.double(), exact.grad, rtol=1e-5, atol=1e-5)
-    assert token_logprobs(hidden, weight, target, temperature)[1] is None
+    assert token_logprobs(hidden, weight, target, temperature)[1:] == (None, None)
+
+    prob = logp.detach().exp()
+    left = prob >= 0.005 * prob.amax(-1, keepdim=True)
+    filtered = (prob * left / (prob * left).sum(-1, keepdim=True)).gather(-1, target[:, None])[:, 0]
+    assert 3 < (filtered == 0).sum() < 28, "some are dropped, some are not"
+    torch.testing.assert_close(proxy.double(), filtered.log().clamp(min=PROXY_DROPPED), rtol=0, atol=1e-5)
+    assert not proxy.requires_grad
 
 
 def test_near_certain_tokens_keep_their_gradient_in_bfloat16():
@@ -222,7 +230,7 @@ def test_near_certain_tokens_keep_their_gradient_in_bfloat16():
     weight = torch.randn(200, 64).bfloat16()
     target = torch.arange(60)
     hidden = (weight[target].float() * torch.linspace(0.1, 0.25, 60)[:, None]).bfloat16().requires_grad_()
-    logprob, _ = token_logprobs(hidden, weight, target, 1.0)
+    logprob = token_logprobs(hidden, weight, target, 1.0)[0]
     logprob.sum().backward()
     exact = hidden.detach().float().requires_grad_()
     (exact @ weight.float().t()).log_softmax(-1).gather(-1, target[:, None]).sum().backward()
@@ -234,9 +242,10 @@ def test_near_certain_tokens_keep_their_gradient_in_bfloat16():
 
 def test_the_head_survives_certain_and_impossible_tokens():
     weight = torch.tensor([[200.0], [-200.0], [0.0]])
-    logprob, entropy = token_logprobs(torch.ones(3, 1), weight, torch.tensor([0, 1, 2]), 1.0, entropy=True)
+    logprob, entropy, proxy = token_logprobs(torch.ones(3, 1), weight, torch.tensor([0, 1, 2]), 1.0, True, 0.02)
     torch.testing.assert_close(logprob, torch.tensor([0.0, -400.0, -200.0]))
     assert entropy.abs().max() < 1e-6
+    assert proxy.tolist() == [0, PROXY_DROPPED, PROXY_DROPPED]
     minus = torch.tensor([[1.0], [float("-inf")]])
-    _, entropy = token_logprobs(torch.ones(1, 1), minus, torch.tensor([0]), 1.0, entropy=True)
+    _, entropy, _ = token_logprobs(torch.ones(1, 1), minus, torch.tensor([0]), 1.0, entropy=True)
     assert entropy.tolist() == [0]

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from core.advantage import PROXY_DROPPED
 from core.config import parse_run
 from core.engines.shared import SharedEngine
 from core.engines.transformers import TransformersEngine
@@ -25,10 +27,9 @@ from core.train import environment
 from core.train.clock import Clock
 from core.train.loop import train
 from core.train.policy import Policy, load_policy
-from core.train.ranks import check_alike, score
+from core.train.ranks import check_alike, score, score_with_proxy
 from core.train.reporter import TrainingError
 from core.train.sampler import Sampler
-from core.train.samples import Samples
 from tests.core.train.rank_steps import gradients_of
 from tests.core.train.runs import Reporter, configure
 from tests.ranks import Threads
@@ -40,12 +41,12 @@ LAUNCH = [
 RUNS = {
     "sgd": {"steps": 3, "optimizer": {"name": "sgd", "lr": 0.5, "max_grad_norm": None}},
     "dapo": {
-        "method": "dapo",
+        "method": {"name": "kl_cov", "base": "dapo", "set": {"kl_cov.ratio": 0.05, "kl_cov.coefficient": 5}},
         "steps": 2,
         "updates": {"minibatches": 2, "epochs": 2},
         "dynamic_sampling": {"max_refills": 2},
         "loss": {"kl": 0.01},
-        "record": {"reference": True},
+        "record": {"reference": True, "proxy_min_p": 0.05},
     },
     "adamw": {
         "steps": 6,
@@ -138,8 +139,8 @@ def test_everything_that_is_recorded_agrees(pair: tuple[Path, Path]) -> None:
         one, two = (folder / name for folder in pair)
         assert check(two).problems == []
         for sql in (
-            "SELECT ratio, clipped, trainer_logprob, ref_logprob, entropy, after_logprob, entropy_after FROM tokens "
-            'WHERE step = 0 ORDER BY split, "group", rollout, position',
+            "SELECT ratio, clipped, penalty, trainer_logprob, ref_logprob, proxy_logprob, entropy, after_logprob, "
+            'entropy_after FROM tokens WHERE step = 0 ORDER BY split, "group", rollout, position',
             "SELECT * EXCLUDE (run) FROM evals ORDER BY step",
             "SELECT split, polarity, bin, field, n, sum, histogram FROM summary WHERE step = 0 ORDER BY ALL",
         ):
@@ -151,10 +152,12 @@ def test_everything_that_is_recorded_agrees(pair: tuple[Path, Path]) -> None:
         pd.testing.assert_frame_equal(*metrics, rtol=1e-3, atol=1e-4)
     dapo = query(pair[1] / "dapo", "SELECT max(ratio) AS ratio, count(ref_logprob) AS reference FROM tokens")
     assert dapo["ratio"][0] > 1.001 and dapo["reference"][0] > 100
+    penalty = query(pair[1] / "dapo", "SELECT penalty, penalised_share AS share FROM metrics")
+    assert penalty["penalty"].min() > 1e-3 and penalty["share"].min() > 0.01
 
 
 TIMES = [f"time_{phase}" for phase in (
-    "sample", "verify", "forward", "reference", "advantage", "update", "after", "evaluate", "write", "step",
+    "sample", "verify", "forward", "reference", "proxy", "advantage", "update", "after", "evaluate", "write", "step",
 )]  # fmt: skip
 
 
@@ -209,7 +212,7 @@ def test_verdicts_and_scores_are_shared_out_and_the_same(policy: Policy) -> None
     engine = TransformersEngine(policy.model, policy.tokenizer)
     judged: dict[int, int] = {}
 
-    def work(ranks: Ranks) -> tuple[Samples, np.ndarray, np.ndarray]:
+    def work(ranks: Ranks) -> tuple[Any, ...]:
         sampler = Sampler(SharedEngine(engine, ranks), task, config, ranks)
         judge = sampler._judge
 
@@ -219,7 +222,7 @@ def test_verdicts_and_scores_are_shared_out_and_the_same(policy: Policy) -> None
 
         sampler._judge = counted
         samples = sampler.draw("train", prompts, 4, 0, 0, Clock())
-        return samples, *score(policy.scorer, samples, ranks)
+        return samples, *score(policy.scorer, samples, ranks), *score_with_proxy(policy.scorer, samples, ranks, 0.5)
 
     alone, *scores = work(ALONE)
     assert judged == {0: 20}
@@ -229,6 +232,7 @@ def test_verdicts_and_scores_are_shared_out_and_the_same(policy: Policy) -> None
         assert samples.record.parts == alone.record.parts
         for mine, theirs in zip(scores, others, strict=True):
             np.testing.assert_allclose(theirs, mine, atol=1e-5)
+        assert (others[-1] == PROXY_DROPPED).any()
     assert sum(judged.values()) == 20 and len(judged) == 3
 
 

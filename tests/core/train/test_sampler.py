@@ -56,6 +56,18 @@ def test_without_dynamic_sampling_every_group_is_taken_as_it_is():
     assert (collected.refills, collected.shortfall, len(engine.keys)) == (0, 0, 1)
 
 
+def test_every_draw_has_the_runs_overlong_penalty():
+    settings = {"sampling": {"max_new_tokens": 6}, "overlong": {"buffer": 4, "factor": 2}, "prompts_per_step": 2}
+    task = SimpleNamespace(name="toy", verify=verify)
+    sampler = Sampler(Engine(set()), task, parse_run(settings))
+    for split, length in (("train", 3), ("probe", 4)):  # the toy engine's responses grow by a token a draw
+        record = sampler.draw(split, POOL[:2], 2, 0, 0, Clock()).record
+        penalty = -2.0 * (length - 2) / 4
+        assert record.reward.tolist() == [penalty, 1 + penalty] * 2
+        assert [part["overlong"] for part in record.parts] == [penalty] * 4
+        assert record.correct.tolist() == [False, True] * 2
+
+
 def test_dropped_groups_are_replaced_by_fresh_prompts():
     flat = {p.text for p in POOL[::2]}
     collected, engine = collect(flat)

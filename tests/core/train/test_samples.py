@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from core.config_settings import OverlongSettings
 from core.engines.base import Rollouts
 from core.tasks.base import Prompt, Verdict
 from core.train.samples import assemble, join
@@ -40,3 +41,36 @@ def test_draws_are_joined_whether_the_engine_gives_entropies_or_not(entropy):
         assert np.array_equal(joined[:4, :3], getattr(parts[0].record, name))
         assert not joined[:4, 3:].any()
         assert np.array_equal(joined[4:], getattr(parts[1].record, name))
+
+
+def overlong(buffer, factor=1.0):
+    """Three rollouts of 4, 8 and 10 of 10 tokens: a right one, a right one worth half, a wrong one."""
+    length = np.array([4, 8, 10], np.int32)
+    rollouts = Rollouts(
+        prompt_ids=[[5]],
+        token_ids=np.full((3, 10), 7, np.int32),
+        length=length,
+        truncated=length == 10,
+        logprob=np.full((3, 10), -0.5, np.float32),
+        entropy=np.full((3, 10), 0.5, np.float32),
+        text=["x"] * 3,
+        token_text=[["x"] * 10] * 3,
+    )
+    verdicts = [Verdict(1.0, 1.0, {"correct": 1.0}), Verdict(0.5, 0.5, {"correct": 0.5}), Verdict(0.0, 0.0, {})]
+    settings = OverlongSettings(buffer=buffer, factor=factor)
+    return assemble("train", [Prompt("?", "1")], rollouts, verdicts, 10, 0.5, overlong=settings).record
+
+
+def test_the_overlong_penalty_joins_the_reward_and_leaves_correctness():
+    record = overlong(buffer=4, factor=2.0)
+    assert record.reward.tolist() == [1.0, -0.5, -2.0]
+    assert record.reward.dtype == np.float32
+    assert record.correctness.tolist() == [1.0, 0.5, 0.0]
+    assert record.correct.tolist() == [True, True, False]
+    assert record.parts == [{"correct": 1.0, "overlong": 0.0}, {"correct": 0.5, "overlong": -1.0}, {"overlong": -2.0}]
+
+
+def test_without_a_buffer_the_reward_and_its_parts_are_the_verifiers():
+    record = overlong(buffer=0, factor=2.0)
+    assert record.reward.tolist() == [1.0, 0.5, 0.0]
+    assert record.parts == [{"correct": 1.0}, {"correct": 0.5}, {}]

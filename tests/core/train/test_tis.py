@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from core.advantage import PROXY_DROPPED
 from core.advantage.tis import GAP_METRICS
 from core.config import read_run
 from core.engines.transformers import TransformersEngine
@@ -141,6 +142,25 @@ def test_refills_of_an_engine_without_entropies_are_scored_too(tmp_path):
     tokens = rows(path, 1, "tokens", split="train")
     assert all(t["entropy"] is not None and t["tis"] is not None for t in tokens)
     assert check(path).ok
+
+
+def test_proxies_are_the_trainers_where_another_engine_samples(tmp_path):
+    exam = {"every": 1, "prompts": 2, "rollouts": 2, "k": 2, "probes": 1}
+    method = {"name": "lp_reg", "set": {"lp_reg.ratio": 0.1, "min_p": 0.1}}
+    path = tmp_path / "run"
+    trainer = lagging(path, method=method, evaluate=exam)
+    trainer.step()
+    for split in ("train", "probe"):
+        tokens = rows(path, 1, "tokens", split=split)
+        left = [t for t in tokens if t["proxy_logprob"] != PROXY_DROPPED]
+        assert 0 < len(left) < len(tokens)
+        assert min(t["proxy_logprob"] - t["trainer_logprob"] for t in left) > -1e-6
+        assert all(t["entropy"] is not None for t in tokens)
+    assert max(abs(t["trainer_logprob"] - t["sampler_logprob"]) for t in tokens) > 1e-2
+    metrics = table(path, 1, "metrics").to_pylist()[0]
+    assert metrics["time_forward"] > 0 == metrics["time_proxy"]
+    assert metrics["loss"] == pytest.approx(metrics["policy_loss"] + metrics["penalty"], rel=1e-4)
+    assert check(path).problems == []
 
 
 def test_where_the_trainer_itself_samples_there_is_no_gap_and_no_second_forward(tmp_path):

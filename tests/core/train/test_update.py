@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from core.advantage import Loss, loss_weights
+from core.advantage import Loss, Penalty, loss_weights
 from core.config import parse_run
 from core.train.policy import Policy
 from core.train.update import NotFiniteError, Plan, Updater, minibatches
@@ -222,3 +222,88 @@ def test_a_rollout_without_advantage_costs_no_pass_and_changes_nothing(kl):
     assert passes == ([[20, 20]] * 2 if kl else [[12, 0], [20, 0]])
     assert norms[0] == pytest.approx(norms[1], rel=1e-5)
     torch.testing.assert_close(*adapters, rtol=0, atol=1e-6)
+
+
+def penalty_of(work, form, share=0.3, coefficient=0.5):
+    chosen = (np.random.default_rng(3).random(work.old.shape) < share) & (work.weight > 0)
+    return Penalty("rule", form, np.where(chosen, coefficient, 0.0), "", lambda i, t: "")
+
+
+@pytest.mark.parametrize("form", ["absolute", "proxy"])
+def test_a_penalty_is_weighed_like_the_policy_term_and_left_out_of_the_correction(form):
+    """One SGD step from a policy that has moved, against the same loss written out."""
+    ours, config = policy(optimizer={"name": "sgd", "lr": 0.1, "max_grad_norm": None})
+    work = plan(ours)
+    random = np.random.default_rng(4)
+    old = (work.old - random.normal(0, 0.3, work.old.shape)).astype(np.float32)
+    proxy = (work.old + random.normal(0, 0.5, work.old.shape)).astype(np.float32)
+    tis = random.uniform(0.5, 2, work.old.shape).astype(np.float32)
+    work = dataclasses.replace(work, old=old, proxy=proxy, tis=tis, penalty=penalty_of(work, form))
+    coefficient, weight = (torch.from_numpy(array) for array in (work.penalty.coefficient, work.weight))
+    policy_loss = penalty_loss = 0
+    applied = np.zeros(work.old.shape, dtype=bool)
+    for row, count in enumerate(work.sequences.length):
+        ids = torch.tensor([work.sequences.prompt_ids[row] + work.sequences.token_ids[row, :count].tolist()])
+        logp = ours.model(input_ids=ids).logits[0].log_softmax(-1)[-count - 1 : -1]
+        new = logp.gather(-1, ids[0, -count:, None])[:, 0].double()
+        ratio = (new - torch.from_numpy(old[row, :count])).exp()
+        advantage = torch.from_numpy(work.advantage[row, :count])
+        clipped = torch.maximum(-advantage * ratio, -advantage * ratio.clamp(0.8, 1.2))
+        reference = torch.from_numpy(proxy[row, :count])
+        on = coefficient[row, :count] > 0
+        if form == "proxy":
+            on &= new < reference
+            distance = (reference - new).exp() - (reference - new) - 1
+        else:
+            distance = (new - torch.from_numpy(old[row, :count])).abs()
+        term = torch.where(on, -advantage * ratio, clipped)
+        policy_loss = policy_loss + (weight[row, :count] * torch.from_numpy(tis[row, :count]) * term).sum()
+        penalty_loss = penalty_loss + (weight[row, :count] * coefficient[row, :count] * distance)[on].sum()
+        applied[row, :count] = on.numpy()
+    (policy_loss + penalty_loss).backward()
+    expected = torch.cat([(p - 0.1 * p.grad).detach().flatten() for p in ours.parameters.values()])
+    done = Updater(ours, config, Loss()).update(work, step=0)
+    assert 5 < applied.sum() < 100
+    assert np.array_equal(done.penalised, applied)
+    assert not (done.clipped & applied).any() and done.clipped.any()
+    assert done.policy_loss == pytest.approx(policy_loss.item(), rel=1e-4)
+    assert done.penalty == pytest.approx(penalty_loss.item(), rel=1e-4)
+    assert done.loss == pytest.approx(done.policy_loss + done.penalty, rel=1e-6)
+    torch.testing.assert_close(ours.flat(), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_rollout_with_a_penalty_alone_gets_its_pass():
+    ours, config = policy(optimizer={"name": "sgd", "lr": 0.1})
+    work = plan(ours)
+    coefficient = np.zeros(work.old.shape)
+    coefficient[7, 0] = 1.0
+    penalty = Penalty("rule", "proxy", coefficient, "", lambda i, t: "")
+    work = dataclasses.replace(work, advantage=0 * work.advantage, penalty=penalty, proxy=work.old + 1)
+    done = Updater(ours, config, Loss()).update(work, step=0)
+    passed = np.isfinite(done.ratio).any(axis=1)
+    assert passed.tolist() == [row == 7 for row in range(20)]
+    assert done.penalised.sum() == 1 and done.penalised[7, 0]
+    assert (done.policy_loss, done.loss) == (0, done.penalty)
+    assert done.penalty == pytest.approx(work.weight[7, 0] * (np.e - 2), rel=1e-4)
+    after, _ = ours.scorer.score(work.sequences)
+    assert after[7, 0] > work.old[7, 0]
+
+
+def test_a_distance_that_is_rounding_pulls_nowhere():
+    """With one update a step KL-Cov's policy is still the old one, but for the last digits of its log-probs."""
+    moved = []
+    for penalised in (True, False):
+        ours, config = policy(optimizer={"name": "sgd", "lr": 0.1})
+        work = plan(ours)
+        random = np.random.default_rng(5)
+        rounded = (work.old * (1 + random.normal(0, 1e-6, work.old.shape))).astype(np.float32)
+        work = dataclasses.replace(work, old=rounded)
+        if penalised:
+            work = dataclasses.replace(work, penalty=penalty_of(work, "absolute"))
+        done = Updater(ours, config, Loss()).update(work, step=0)
+        assert (done.penalty is None) == (done.penalised is None) == (not penalised)
+        if penalised:
+            assert done.penalty == 0
+            assert np.array_equal(done.penalised, work.penalty.coefficient > 0)
+        moved.append(ours.flat())
+    torch.testing.assert_close(*moved, rtol=0, atol=1e-6)

@@ -83,3 +83,12 @@ def test_a_scale_alone_acts_on_a_fifth_of_the_response():
     trace = compute(build("token_shaping", params={"negative_high_scale": 5}), one_response(PROBABILITIES, False))
     assert trace.factors[0].values[0].tolist() == [5, 1, 1, 1, 1]
     assert (trace.factors[0].values[1] == 1).all()
+
+
+def test_only_tokens_below_a_limit_are_counted_and_ranked():
+    one = one_response([1.0, 0.99, 0.9, 0.4, 0.2], False)
+    found = shaping(one, negative_high_ratio=0.5, negative_high_scale=5, p_below=0.95)
+    assert found.values[0].tolist() == [1, 1, 5, 1, 1]
+    assert found.explain(0, 1) == "p = 0.99: p is not below 0.95, so it is not ranked"
+    limited = build("token_shaping", params={"metric": "entropy", "negative_high_scale": 5, "p_below": 0.9})
+    assert limited.needs == {"sampler_logprob", "entropy"}

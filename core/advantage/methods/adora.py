@@ -139,7 +139,9 @@ def _length_words(seen: Evidence, g: int) -> str:
     return "no wrong rollout" if seen.correct[g] == seen.n[g] else "every wrong rollout is truncated"
 
 
-def _weight(name: str, variant: Callable[[Evidence, Params], Verdict], params: tuple[Param, ...]) -> Weight:
+def _weight(
+    name: str, variant: Callable[[Evidence, Params], Verdict], formula: str, params: tuple[Param, ...]
+) -> Weight:
     """The registry's entry for a variant: its factor, (P,), and its classes."""
     by_difficulty = any(param.name == "tau" for param in params)
 
@@ -165,15 +167,17 @@ def _weight(name: str, variant: Callable[[Evidence, Params], Verdict], params: t
         seen = evidence(batch)
         return _classes(seen, variant(seen, params), trained=True)
 
-    return Weight(name, "group", rule, params=params, classify=classes)
+    return Weight(name, "group", rule, formula, params=params, classify=classes)
 
 
+_NOT_LONGER = "longest correct ≤ mean wrong length"
 _DOWN = Param("weight", 0.1, "weight of an unfavorable prompt; 0.1 did better than 0 [S]", low=0, high=10)
 _CODE_DOWN = Param("weight", 0.1, "what the released code multiplies the other prompts by [C]", low=0, high=10)
 
 ADORA_AMPLIFY = _weight(
     "adora_amplify",
     amplify,
+    "× weight if favorable: longest correct > mean wrong length, or success rate ≤ τ",
     (
         Param("weight", 2.0, "weight of a favorable prompt [S]", low=0, high=10),
         Param("tau", TAU, "a success rate up to this is a difficulty advantage [S]", low=0, high=1),
@@ -181,6 +185,8 @@ ADORA_AMPLIFY = _weight(
               kind="choice", choices=("any", "all")),
     ),
 )  # fmt: skip
-ADORA_ATTENUATE = _weight("adora_attenuate", attenuate, (_DOWN,))
-ADORA_CODE_LLM = _weight("adora_code_llm", code_llm, (_CODE_DOWN,))
-ADORA_CODE_VLM = _weight("adora_code_vlm", code_vlm, (_CODE_DOWN,))
+ADORA_ATTENUATE = _weight("adora_attenuate", attenuate, f"× weight if unfavorable: {_NOT_LONGER}", (_DOWN,))
+ADORA_CODE_LLM = _weight("adora_code_llm", code_llm, f"× weight if {_NOT_LONGER}, or none is correct", (_CODE_DOWN,))
+ADORA_CODE_VLM = _weight(
+    "adora_code_vlm", code_vlm, f"× weight if {_NOT_LONGER}, or no wrong one is usable", (_CODE_DOWN,)
+)

@@ -42,6 +42,7 @@ POLARITY = Weight(
     "polarity",
     "rollout",
     scale,
+    "× positive if correct, × negative if wrong",
     params=(
         Param("positive", 2.0, "factor on correct responses; the paper's P2N1 is 2 and 1 [P]", low=0, high=10),
         Param("negative", 1.0, "factor on wrong responses [P]", low=0, high=10),

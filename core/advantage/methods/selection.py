@@ -29,6 +29,7 @@ SELECTION = Weight(
     "selection",
     "rollout",
     select,
+    "keep the rollout if it has the kept polarity",
     params=(Param("keep", "positive", "the polarity that stays [C]", kind="choice", choices=("positive", "negative")),),
     selects=True,
 )

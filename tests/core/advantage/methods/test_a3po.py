@@ -52,7 +52,8 @@ def test_it_ranks_by_the_sampler_not_the_trainer():
 def test_explained_with_this_tokens_numbers():
     found = factor(one_response(PROBABILITIES, False, step=84), ratio=0.4)
     assert found.explain(0, 0) == (
-        "ρ⁻ at step 84: p = 0.9 is among the 2 highest of the 5 tokens of this wrong response (40 %)"
+        "max(2 − 0.005 × 84, 1): ρ⁻ at step 84, as p = 0.9 is among the 2 highest of the 5 tokens of this wrong "
+        "response (40 %)"
     )
     assert "not among" in found.explain(0, 1)
     assert "ρ⁺ = 1.58" in found.reason and "step 84" in found.reason
@@ -63,3 +64,13 @@ def test_stored_precision_decides_ties():
     logprob[0, 3] -= 1e-12  # the same float32
     tied = batch([0, 0], [1, 0], sampler_logprob=logprob)
     assert factor(tied).values[0].tolist() == [2, 1, 1, 1]
+
+
+def test_only_tokens_below_a_limit_are_ranked():
+    """What is certain cannot be pushed: ρ⁻ goes to the likeliest of the tokens that can."""
+    certain = [1.0, 1.0, 0.9, 0.4, 0.2]
+    assert factor(one_response(certain, False), ratio=0.4).values[0].tolist() == [2, 2, 1, 1, 1]
+    found = factor(one_response(certain, False), ratio=0.4, p_below=0.99)
+    assert found.values[0].tolist() == [1, 1, 2, 1, 1]  # int(0.4 x 3) of three
+    assert found.explain(0, 0) == "p = 1 is not below 0.99, so it is not ranked"
+    assert "the 1 highest of the 3 ranked (p < 0.99) tokens" in found.explain(0, 2)

@@ -2,7 +2,8 @@
 
 Four independent (ratio, scale) pairs, {positive, negative} x {high, low}. Within each response the max(1, int(ratio n))
 tokens with the highest / lowest metric are multiplied by `scale`; n counts its tokens whose metric is not 0. A token in
-two sets gets both factors; nothing is renormalised afterwards. A ratio of 0 or a scale of 1 turns its set off, and
+two sets gets both factors; nothing is renormalised afterwards. With `p_below`, tokens as likely as that or more are
+neither counted nor ranked. A ratio of 0 or a scale of 1 turns its set off, and
 every scale starts at 1.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from core.advantage.ranking import counts, top
+from core.advantage.ranking import P_BELOW, counts, ranked_tokens, top
 from core.advantage.rules import NOTHING, Outcome, Param, Params, State, Weight
 from core.advantage.words import listed, num, percent
 
@@ -26,7 +27,8 @@ def shape(state: State, params: Params) -> Outcome:
     if not active:
         return Outcome(values, "no set has a scale other than 1", lambda i, t: "no set has a scale other than 1")
     metric = np.exp(batch.sampler_logprob) if metric_name == "prob" else batch.entropy
-    valid = batch.mask & (metric != 0)
+    ranked = ranked_tokens(batch, params)
+    valid = ranked & (metric != 0)
     n = valid.sum(axis=1)
     members: dict[tuple[str, str], np.ndarray] = {}
     for polarity, end in active:
@@ -44,6 +46,8 @@ def shape(state: State, params: Params) -> Outcome:
 
     def explain(i: int, t: int) -> str:
         number = f"{symbol} = {num(metric[i, t])}{unit}"
+        if not ranked[i, t]:
+            return f"{number}: p is not below {num(params['p_below'])}, so it is not ranked"
         sets = [key for key, chosen in members.items() if chosen[i, t]]
         if not sets:
             return f"{number}: in none of the scaled sets"
@@ -61,7 +65,8 @@ def _active(params: Params) -> list[tuple[str, str]]:
 def _needs(params: Params) -> frozenset[str]:
     if not _active(params):
         return NOTHING
-    return frozenset({"sampler_logprob" if params["metric"] == "prob" else "entropy"})
+    metric = "sampler_logprob" if params["metric"] == "prob" else "entropy"
+    return frozenset({metric} | ({"sampler_logprob"} if params["p_below"] is not None else set()))
 
 
 def _pair(polarity: str, end: str) -> tuple[Param, Param]:
@@ -77,10 +82,12 @@ TOKEN_SHAPING = Weight(
     "token_shaping",
     "token",
     shape,
+    "× scale for each of {correct, wrong} × {highest, lowest} metric that the token is in",
     params=(
         Param("metric", "prob", "what tokens are ranked by: probability in the sampler, or entropy [C]", kind="choice",
               choices=("prob", "entropy")),
         *(param for polarity, end in SETS for param in _pair(polarity, end)),
+        P_BELOW,
     ),
     needs=_needs,
 )  # fmt: skip

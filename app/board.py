@@ -1,0 +1,331 @@
+"""The blackboard: a group of rollouts typed in by hand, an example, or a batch file, all of it in the address.
+
+`&example=NAME` is a ready group, `&b=…` what somebody typed. What is too large for an address stays in its session.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import streamlit as st
+
+from app import actions, urls, widgets
+from app.board_table import (
+    MOST_BYTES,
+    MOST_ROWS,
+    MOST_TOKENS,
+    BoardError,
+    Filed,
+    Row,
+    Table,
+    Typed,
+    decode,
+    encode,
+    frame,
+    of_batch,
+    of_frame,
+    read,
+)
+from app.inert import inert_markdown, visible
+from app.views.whatif_source import Source
+from app.words import count
+from core.advantage import AdvantageError, Batch, Method, batch_from_json
+from core.advantage.files import refuse_lone_rollouts
+from core.counterfactual.examples import EXAMPLES
+
+FIRST = "one_right"
+OWN = ""
+"""What the picker of examples holds for a board of one's own."""
+MOST_IN_ADDRESS = 8_000
+"""Characters; a longer board is kept in the session, under its digest."""
+FORGOTTEN: dict[str, Any] = {"group": None, "rollout": None, "position": None, "diff": None}
+"""What was chosen on a board means nothing on the next one."""
+HELD = "."
+"""What such a digest begins with; no packed board does."""
+SLOW = 20
+"""Added rows after which the editor starts anew: it puts each of them in again whenever it is drawn."""
+_HELD, _EDITING = "board:held", "board:editing"
+
+HOW = """
+Each row is one rollout: what it was rewarded with, how many tokens it has, and how probable each of them was.
+
+- **prompt**: rollouts of one prompt form a group; leave it empty for the prompt of the row above.
+- **token probabilities**: one a token (`0.9 0.5 0.1`), one number for all, or nothing; then they are made up.
+- **length**: may stay empty where there is a probability or a word for each token.
+- **truncated**: the length limit cut the answer off.
+- More columns: **token entropies** in nats for methods that read them, and the **words** that stand for the tokens.
+
+The address holds the whole board, so its link shares it. A batch file is what `python -m core advantage` reads.
+"""
+
+
+def source() -> Source | None:
+    """Draw the blackboard's widgets; None where something is missing or wrong, which has then been said."""
+    text, example = _now()
+    board = _decoded(text)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        _examples(example)
+        _open()
+        place = st.empty()  # the download, once the board has been read
+        more = _more(board)
+        widgets.how_to_read(HOW, "Help")
+    if example:
+        st.caption(inert_markdown(EXAMPLES[example].look))
+    try:
+        if isinstance(board, Table):
+            _table(board, more, EXAMPLES[example].methods if example and not urls.list_param("m") else ())
+        typed, batch = _read(text)
+    except (BoardError, AdvantageError) as error:
+        st.error(inert_markdown(error), icon=":material/error:")
+        return None
+    if isinstance(board, Filed):
+        _file(board, batch)
+    for note in typed.notes:
+        st.caption(inert_markdown(note))
+    with place:
+        _download(typed.data)
+    title = EXAMPLES[example].title if example else board.name if isinstance(board, Filed) else "The blackboard"
+    return Source(
+        key="board/" + hashlib.sha256(text.encode()).hexdigest()[:16],
+        title=title,
+        batch=batch,
+        rollout=_within(batch.group),
+        prompts=dict(zip(batch.groups.tolist(), typed.prompts, strict=True)),
+        texts=typed.tokens.__getitem__,
+        defaults=EXAMPLES[example].methods if example else (),
+        refuse=lambda method: _refusal(method, batch, typed.lone),
+    )
+
+
+def _refusal(method: Method, batch: Batch, lone: str) -> str:
+    """Why a method that compares the rollouts of a prompt has no answer to one with a single rollout."""
+    try:
+        refuse_lone_rollouts(method, batch)
+    except AdvantageError as error:
+        return f"{lone}, but {method.label} compares the rollouts of a prompt: give it two." if lone else f"{error}."
+    return ""
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _decoded(text: str) -> Table | Filed:
+    return decode(text)
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _read(text: str) -> tuple[Typed, Batch]:
+    """What a packed board holds. Raises BoardError or AdvantageError where it is no batch."""
+    board = decode(text)
+    if isinstance(board, Table):
+        typed = read(board)
+        return typed, batch_from_json(typed.data, board.correct_from)
+    batch = batch_from_json(board.data, board.correct_from)
+    tokens = [[f"t{t + 1}" for t in range(n)] for n in batch.length.tolist()]
+    return Typed(board.data, [f"group {group}" for group in batch.groups], tokens, []), batch
+
+
+def _within(group: np.ndarray) -> np.ndarray:
+    """(N,) each rollout's index within its group, in the order of the rows."""
+    order = np.argsort(group, kind="stable")
+    within = np.empty(len(group), dtype=np.int64)
+    within[order] = np.arange(len(group)) - np.searchsorted(group[order], group[order])
+    return within
+
+
+def _now() -> tuple[str, str]:
+    """(the packed board of the address, the name of its example or "")."""
+    text = urls.param("b")
+    if text:
+        try:
+            text = _fetched(text)
+            _decoded(text)
+            return text, OWN
+        except BoardError as error:
+            st.warning(inert_markdown(f"{error} This is an example instead."))
+    name = urls.choice_param("example", list(EXAMPLES), FIRST)
+    return _example(name), name
+
+
+@st.cache_data(show_spinner=False)
+def _example(name: str) -> str:
+    return encode(of_batch(EXAMPLES[name].batch, EXAMPLES[name].prompts))
+
+
+def _write(board: Table | Filed, **also: Any) -> None:
+    """The board into the address, or into the session where it is too long for one, and further parameters."""
+    text = encode(board)
+    if len(text) > MOST_IN_ADDRESS:
+        mark = HELD + hashlib.sha256(text.encode()).hexdigest()[:16]
+        held = {**st.session_state.get(_HELD, {}), mark: text}
+        st.session_state[_HELD] = dict(list(held.items())[-4:])
+        text = mark
+    urls.set_params(b=text, example=None, **also)
+
+
+def _fetched(text: str) -> str:
+    if not text.startswith(HELD):
+        return text
+    if text not in st.session_state.get(_HELD, {}):
+        raise BoardError("This blackboard was too large for an address and stayed where it was made.")
+    return st.session_state[_HELD][text]
+
+
+def _examples(example: str) -> None:
+    names = [*EXAMPLES] if example else [OWN, *EXAMPLES]
+    key = "board:example"
+    st.session_state[key] = example
+
+    def write() -> None:
+        name = st.session_state[key]
+        if name:
+            scope = "step" if len(EXAMPLES[name].prompts) > 1 else None
+            chosen = {**FORGOTTEN, "example": name, "b": None, "scope": scope, "m": EXAMPLES[name].methods}
+            urls.set_params(**chosen)
+
+    st.selectbox(
+        "Example", names, key=key, on_change=write, width=320,
+        format_func=lambda name: EXAMPLES[name].title if name else "Your own",
+    )  # fmt: skip
+
+
+def _open() -> None:
+    with st.popover("Open a batch file", icon=":material/upload:"):
+        key = "board:file"
+        size = f"{MOST_BYTES // 1_000_000} MB"
+
+        def load() -> None:
+            file = st.session_state[key]
+            if file is not None:
+                _load(file.getvalue(), file.name)
+
+        st.file_uploader(
+            "BATCH.json", type="json", key=key, on_change=load, max_upload_size=MOST_BYTES // 1_000_000,
+            help=f"The keys of `python -m core advantage`; up to {size}.",
+        )  # fmt: skip
+        pasted = st.text_area("or paste it", key="board:paste", placeholder='{"group": [0, 0], "reward": [1, 0], …}')
+        st.button("Use what was pasted", disabled=not pasted, on_click=lambda: _load(pasted.encode(), "pasted batch"))
+
+
+def _load(content: bytes, name: str) -> None:
+    """Callback: a batch file onto the board; a sentence at the top of the page where it is none."""
+    try:
+        if len(content) > MOST_BYTES:
+            raise BoardError(f"it is larger than {MOST_BYTES // 1_000_000} MB")
+        try:
+            data = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise BoardError("it is not JSON") from error
+        batch_from_json(data)
+    except (BoardError, AdvantageError) as error:
+        actions.flash(inert_markdown(f"“{visible(name)[:80]}” cannot be used: {error}."), "bad")
+        return
+    _write(Filed(name[:80], data), **FORGOTTEN)
+
+
+def _file(board: Filed, batch: Batch) -> None:
+    """What stands in for the table where the batch came from a file."""
+    groups, longest = count(len(batch.groups), "group"), count(int(batch.length.max()), "token")
+    said = f"{count(len(batch.group), 'rollout')} in {groups} of up to {longest}, from “{inert_markdown(board.name)}”"
+    kept = (urls.param("b") or "").startswith(HELD)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.markdown(f"{said}{', too large for a link: it stays in this tab' if kept else ''}.")
+        if len(batch.group) <= MOST_ROWS and batch.length.max() <= MOST_TOKENS:
+            st.button(
+                "Edit as a table", icon=":material/edit:", type="tertiary", help="Probabilities to 4 digits",
+                on_click=lambda: _write(replace(of_batch(board.data), correct_from=board.correct_from)),
+            )  # fmt: skip
+
+
+def _more(board: Table | Filed) -> bool:
+    """Whether the table shows its two further columns; draws the switch."""
+    if isinstance(board, Filed):
+        return False
+    used = any(row.entropies or row.words for row in board.rows)
+    return widgets.switch("Entropies and words", param="more", default=used, help="Two more columns")
+
+
+def _table(table: Table, more: bool, methods: Sequence[str]) -> None:
+    """The editor, and what holds for all rows. An edit goes to the address, and the page is drawn anew from there;
+    `methods` go with it: those of the example that was the start.
+
+    Raises BoardError for more than an address or a session holds.
+    """
+    also = {"m": methods} if methods else {}
+    rows = _edited(table.rows, more)
+    if rows != table.rows:
+        _write(replace(table, rows=rows), **also)
+        st.rerun()
+    limits = [
+        ("Length limit (tokens)", "max_length", 1, 1, "Empty: the longest answer's length"),
+        ("Correct from a reward of", "correct_from", None, 0.1, "A rollout with at least this reward is correct"),
+        ("Step", "step", 0, 1, "Weights that change over the run read it"),
+        ("of steps", "total_steps", 1, 10, "The run's length, for schedules that are a share of it"),
+    ]
+    for place, (label, field, low, step, help_) in zip(st.columns(4), limits, strict=True):
+        key = f"board:{field}"
+        st.session_state[key] = getattr(table, field)
+
+        def write(field: str = field, key: str = key) -> None:
+            _write(replace(table, **{field: st.session_state[key]}), **also)
+
+        needed = field in ("correct_from", "step")
+        place.number_input(
+            label, low, value="min" if needed else None, step=step, key=key, on_change=write,
+            help=help_, placeholder="not set", format="%g" if field == "correct_from" else "%d",
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Editing:
+    """The editor now: `start` is what it was given, `last` what it gave back, `more` whether it has all columns."""
+
+    version: int = 0
+    start: tuple[Row, ...] = ()
+    last: tuple[Row, ...] | None = None
+    more: bool = False
+
+    @property
+    def key(self) -> str:
+        return f"board:rows:{self.version}"
+
+
+def _edited(rows: tuple[Row, ...], more: bool) -> tuple[Row, ...]:
+    """The rows after the reader's edits. The editor keeps its own state for as long as the address holds what it last
+    gave back; anything else there (a link, another example, the back button) starts it anew.
+    """
+    now: _Editing = st.session_state.get(_EDITING, _Editing())
+    if rows != now.last or more != now.more or now.key not in st.session_state:
+        now = _Editing(now.version + 1, rows, rows, more)
+    added = len(st.session_state.get(now.key, {}).get("added_rows", ()))
+    if added and len(now.start) + added > MOST_ROWS:  # the editor takes its time over each added row
+        st.error(f"A table holds {MOST_ROWS} rows, so these {added} more were left out: open a batch file instead.")
+        now, added = _Editing(now.version + 1, rows, rows, more), 0
+    config = st.column_config
+    edited = st.data_editor(
+        frame(now.start), key=now.key, num_rows="dynamic", hide_index=True, width="stretch", placeholder="",
+        column_order=["prompt", "reward", "length", "truncated", "probabilities"] + ["entropies", "words"] * more,
+        column_config={
+            "prompt": config.TextColumn("prompt", max_chars=200, width=120, help="Empty: as in the row above"),
+            "reward": config.NumberColumn("reward", format="%g", width=60),
+            "length": config.NumberColumn("length", step=1, width=60, help="In tokens"),
+            "truncated": config.CheckboxColumn("truncated", default=False, width=76),
+            "probabilities": config.TextColumn("token probabilities", width=180, help="`0.9 0.5`, or one for all"),
+            "entropies": config.TextColumn("token entropies", width=100, help="In nats"),
+            "words": config.TextColumn("words", width=110, help="A word a token"),
+        },
+    )  # fmt: skip
+    found = of_frame(edited)
+    st.session_state[_EDITING] = replace(now, last=None if added > SLOW else found)
+    return found
+
+
+def _download(data: dict[str, Any]) -> None:
+    st.download_button(
+        "BATCH.json", lambda: json.dumps(data).encode(), file_name="BATCH.json", mime="application/json",
+        key="board:download", icon=":material/download:", on_click="ignore",
+        help="For `python -m core advantage BATCH.json --method NAME`",
+    )  # fmt: skip

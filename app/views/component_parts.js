@@ -1,0 +1,43 @@
+// What the lab's own views share: elements without markup, tokens with their spaces shown, a tooltip, a link to the view.
+
+function el(tag, props = {}, children = []) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(props)) {
+    if (name === "text") node.textContent = value;
+    else if (value !== undefined && value !== null && value !== false) node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children);
+  return node;
+}
+
+function sayToken(node, token) { // the marks that stand for spaces, line ends and control characters are paler
+  for (const part of token.split(/([␣⏎⇥∅]|⟨[^⟩]*⟩|[\u2400-\u2424])/)) {
+    if (part) node.append(/^[␣⏎⇥∅⟨\u2400-\u2424]/.test(part) ? el("i", { text: part }) : part);
+  }
+}
+
+function showTip(view, x, y) { // beside the pointer, inside the view
+  view.tip.hidden = false;
+  const box = view.box.getBoundingClientRect();
+  const [width, height] = [view.tip.offsetWidth, view.tip.offsetHeight];
+  const below = y + 18 + height < window.innerHeight;
+  view.tip.style.left = `${Math.min(Math.max(x - box.left + 14, 0), Math.max(0, box.width - width))}px`;
+  view.tip.style.top = `${below ? y - box.top + 18 : y - box.top - height - 14}px`;
+}
+
+function hide(view) { view.tip.hidden = true; }
+
+async function share(view) {
+  const address = window.location.href;
+  try {
+    await navigator.clipboard.writeText(address);
+    view.share.textContent = "Link copied";
+  } catch {
+    const field = el("input", { class: "address", readonly: true, "aria-label": "address of this view", value: address });
+    view.share.replaceWith(field);
+    field.focus();
+    field.select();
+    field.addEventListener("blur", () => field.replaceWith(view.share), { once: true });
+  }
+  setTimeout(() => { view.share.textContent = "Copy link"; }, 1800);
+}

@@ -1,0 +1,157 @@
+"""The What-if page in a real Chromium: sliders move it, links reopen it, keys walk it, hostile text stays text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from playwright.sync_api import Page, expect
+
+from core.advantage import build, compute
+from core.store import Replay, replay
+from tests.browser.conftest import serve
+from tests.browser.test_token_view import HOSTILE
+from tests.synthetic import make_run
+
+METHODS = "m=trained&m=a3po;base=grpo"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("runs")
+    make_run(root, "plain", steps=4, prompts=3, group_size=4)
+    hostile = make_run(root, "hostile", steps=2, prompts=2, group_size=4)
+    for file in hostile.glob("steps/*/tokens.parquet"):
+        table = pq.read_table(file)
+        place = table.schema.get_field_index("token")
+        evil = pa.array([HOSTILE[i % len(HOSTILE)] for i in range(len(table))])
+        pq.write_table(table.set_column(place, table.schema.field(place), evil), file)
+    return root
+
+
+@pytest.fixture(scope="module")
+def stored(root: Path) -> Replay:
+    return replay(root / "plain", "plain", 2)
+
+
+@pytest.fixture(scope="module")
+def address(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serve(root, tmp_path_factory.mktemp("locks")) as served:
+        yield served.url
+
+
+def picture(page: Page, slot: str) -> str:
+    """The pixels of a slot's heatmap."""
+    return page.locator(f"[data-testid=whatif-canvas-{slot}]").evaluate("(canvas) => canvas.toDataURL()")
+
+
+def mixed(stored: Replay) -> int:
+    """A group with right and wrong answers."""
+    batch = stored.batch
+    return next(int(group) for group in batch.groups if len(set(batch.correct[batch.group == group].tolist())) == 2)
+
+
+def advantage(stored: Replay, rollout: int, position: int, **params: float) -> float:
+    trace = compute(build("a3po", base="grpo", params=params), stored.batch)
+    return float(trace.advantage[stored.row[mixed(stored), rollout], position])
+
+
+def ledger(page: Page, slot: str) -> float:
+    return float(page.get_attribute(f"[data-testid=whatif-{slot}-advantage]", "data-value"))
+
+
+def wait_for(page: Page, rollout: int, position: int) -> None:
+    """The ledgers of the token have come from the server: they have their base lines."""
+    page.wait_for_selector(f"[data-testid=whatif-where]:has-text('rollout {rollout}, position {position} ')")
+    page.wait_for_selector("[data-testid=whatif-b-advantage][data-value]")
+
+
+def shaped_position(stored: Replay, rollout: int) -> int:
+    """A position of the rollout that A3PO amplifies."""
+    trace = compute(build("a3po", base="grpo"), stored.batch)
+    factor = next(one for one in trace.factors if one.id == "a3po").spread(stored.batch)
+    return int((factor[stored.row[mixed(stored), rollout]] != 1).argmax())
+
+
+def test_a_slider_moves_the_picture_and_the_link_reopens_it(page: Page, address: str, stored: Replay):
+    position = shaped_position(stored, 2)
+    place = f"run=plain&step=2&group={mixed(stored)}&rollout=2&position={position}"
+    page.goto(f"{address}/whatif?{place}&{METHODS}")
+    wait_for(page, 2, position)
+    assert ledger(page, "b") == pytest.approx(advantage(stored, 2, position))
+    before = picture(page, "b")
+    sign = "rho positive" if stored.batch.correct[stored.row[mixed(stored), 2]] else "rho negative"
+    page.get_by_role("slider", name=sign).focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    name = sign.replace(" ", "_")
+    page.wait_for_url(re.compile(f"{name}(=|%3D)2.15"))
+    now = advantage(stored, 2, position, **{name: 2.15})
+    expect(page.locator("[data-testid=whatif-explain-b]")).to_contain_text("2.15")
+    assert ledger(page, "b") == pytest.approx(now)
+    still, link = (picture(page, "a"), picture(page, "b")), page.url
+    assert still[1] != before
+    words = page.inner_text("[data-testid=whatif-explain-b]")
+    verdict = page.get_by_test_id("stAlert").first.inner_text()
+
+    page.goto("about:blank")
+    page.goto(link)
+    wait_for(page, 2, position)
+    assert (picture(page, "a"), picture(page, "b")) == still
+    assert page.inner_text("[data-testid=whatif-explain-b]") == words
+    assert page.get_by_test_id("stAlert").first.inner_text() == verdict
+
+
+def test_keys_and_clicks_choose_a_token_in_every_panel(page: Page, address: str, stored: Replay):
+    page.goto(f"{address}/whatif?run=plain&step=2&group={mixed(stored)}&rollout=2&position=0&{METHODS}")
+    wait_for(page, 2, 0)
+    page.focus("[data-testid=whatif-grid]")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    wait_for(page, 2, 2)
+    page.wait_for_url(re.compile("position=2"))
+    assert ledger(page, "b") == pytest.approx(advantage(stored, 2, 2))
+    page.click("[data-testid=whatif-token-1]")
+    wait_for(page, 2, 1)
+    page.wait_for_url(re.compile("position=1"))
+    page.keyboard.press("Home")
+    page.wait_for_url(re.compile("position=0"))
+
+    lengths = stored.batch.length[[stored.row[mixed(stored), rollout] for rollout in range(4)]]
+    wait_for(page, 2, 0)
+    box = page.locator("[data-testid=whatif-canvas-b]").bounding_box()
+    x, y = box["x"] + 1.5 * box["width"] / lengths.max(), box["y"] + 0.5 * box["height"] / 4
+    page.mouse.move(x, y)
+    expect(page.locator(".tip")).to_contain_text("position 1")
+    page.mouse.click(x, y)
+    rewards = stored.batch.reward[[stored.row[mixed(stored), rollout] for rollout in range(4)]]
+    first = min(range(4), key=lambda rollout: (-rewards[rollout], rollout))
+    wait_for(page, first, 1)
+    assert ledger(page, "b") == pytest.approx(advantage(stored, first, 1))
+
+
+def test_a_step_opens_its_prompts(page: Page, address: str):
+    page.goto(f"{address}/whatif?run=plain&step=2&scope=step")
+    page.click("[data-testid=whatif-row-6]")
+    page.wait_for_url(re.compile("group=1"))
+    page.wait_for_selector("[data-testid=whatif-explain-a]")
+    assert "scope=step" not in page.url
+    expect(page.get_by_role("radio", name="one prompt")).to_be_checked()
+
+
+def test_hostile_tokens_are_text(page: Page, address: str):
+    fetched: list[str] = []
+    page.on("request", lambda request: fetched.append(request.url))
+    page.goto(f"{address}/whatif?run=hostile&step=1&group=0&rollout=0&position=0")
+    wait_for(page, 0, 0)
+    words = page.inner_text("[data-testid=whatif-words]")
+    assert "<script>document.title='pwned'</script>" in words.replace("␣", " ") and "⟨U+202E⟩evil" in words
+    assert page.locator("[data-testid=whatif-text] img, [data-testid=whatif-text] script").count() == 0
+    page.hover("[data-testid=whatif-token-0]")
+    assert page.locator(".tip img, .tip script").count() == 0
+    assert page.title() != "pwned"
+    assert not [url for url in fetched if "127.0.0.1:9" in url or url.endswith("/x")]

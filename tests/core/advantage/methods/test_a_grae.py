@@ -1,0 +1,26 @@
+import numpy as np
+import pytest
+
+from core.advantage import build, compute
+from tests.core.advantage.batches import batch
+
+
+def test_the_authors_rule_by_hand():
+    one = batch([0, 0, 0, 0, 1, 1], [1, 0, 0, 0, 1, 1])
+    trace = compute(build("a_grae"), one)
+    whole, root = (0.25 + 1) / 2, 0.5
+    focus = (1 - whole) * 0.5 / (1 - root + 1e-6) + whole * 0.5 / (root + 1e-6)
+    base = compute(build("grpo"), one).advantage[:4, 0]
+    np.testing.assert_allclose(trace.advantage[:4, 0], base * focus * np.where(base > 0, whole, 1), rtol=1e-9)
+    assert not trace.advantage[4:].any()
+    assert trace.factors[0].explain(0, 0).endswith("× 0.625 on positive advantages")
+
+
+def test_positives_count_fully_from_a_on():
+    one = batch([0, 0], [1, 0])
+    damped, full = (compute(build("a_grae", params={"a": a}), one).advantage[0, 0] for a in (1, 0.5))
+    assert damped == pytest.approx(full / 2)
+
+
+def test_rewards_beyond_one_stay_finite():
+    assert np.isfinite(compute(build("a_grae"), batch([0, 0], [5, -3])).advantage).all()
