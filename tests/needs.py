@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -23,10 +23,12 @@ def need_smollm2() -> None:
         _lack("LAB_REQUIRE_SMOLLM2", problem)
 
 
-def need_trl() -> None:
-    """Skip without TRL, or fail where LAB_REQUIRE_TRL=1."""
-    if find_spec("trl") is None:
-        _lack("LAB_REQUIRE_TRL", "TRL is not installed (pip install -r tests/bench/requirements.txt)")
+def need_verl() -> Path:
+    """The Python of verl's own environment; skip without that, or fail where LAB_REQUIRE_VERL=1."""
+    python = Path(__file__).parents[1] / ".venv-verl" / "bin" / "python"
+    if not python.exists():
+        _lack("LAB_REQUIRE_VERL", "verl is not installed (.venv-test/bin/python .ci/verl.py makes .venv-verl for it)")
+    return python
 
 
 def _lack(variable: str, reason: str) -> None:
