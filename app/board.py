@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import streamlit as st
 
 from app import actions, urls, widgets
@@ -36,6 +35,7 @@ from app.views.whatif_source import Source
 from app.words import count
 from core.advantage import AdvantageError, Batch, Method, batch_from_json
 from core.advantage.files import refuse_lone_rollouts
+from core.advantage.ranking import rollout_index
 from core.counterfactual.examples import EXAMPLES
 
 FIRST = "one_right"
@@ -94,7 +94,7 @@ def source() -> Source | None:
         key="board/" + hashlib.sha256(text.encode()).hexdigest()[:16],
         title=title,
         batch=batch,
-        rollout=_within(batch.group),
+        rollout=rollout_index(batch),
         prompts=dict(zip(batch.groups.tolist(), typed.prompts, strict=True)),
         texts=typed.tokens.__getitem__,
         defaults=EXAMPLES[example].methods if example else (),
@@ -126,14 +126,6 @@ def _read(text: str) -> tuple[Typed, Batch]:
     batch = batch_from_json(board.data, board.correct_from)
     tokens = [[f"t{t + 1}" for t in range(n)] for n in batch.length.tolist()]
     return Typed(board.data, [f"group {group}" for group in batch.groups], tokens, []), batch
-
-
-def _within(group: np.ndarray) -> np.ndarray:
-    """(N,) each rollout's index within its group, in the order of the rows."""
-    order = np.argsort(group, kind="stable")
-    within = np.empty(len(group), dtype=np.int64)
-    within[order] = np.arange(len(group)) - np.searchsorted(group[order], group[order])
-    return within
 
 
 def _now() -> tuple[str, str]:

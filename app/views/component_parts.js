@@ -41,3 +41,14 @@ async function share(view) {
   }
   setTimeout(() => { view.share.textContent = "Copy link"; }, 1800);
 }
+
+const views = new WeakMap();
+
+// A view lives as long as its element: `create(root)` once, `update(view, data)` whenever Python sends something.
+function mount({ data, parentElement, setTriggerValue }, create, update) {
+  let view = views.get(parentElement);
+  if (!view) views.set(parentElement, (view = create(parentElement)));
+  view.send = (value) => setTriggerValue("selected", value);
+  update(view, data);
+  return () => { view.observer.disconnect(); clearTimeout(view.timer); views.delete(parentElement); };
+}

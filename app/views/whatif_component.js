@@ -2,16 +2,7 @@
 // cells under its tokens, and the ledger of the chosen token. All data reaches the page as text nodes or numbers, never as
 // markup. Python decides domains and words; this draws and moves.
 
-const views = new WeakMap();
-
-export default function (component) {
-  const { data, parentElement, setTriggerValue } = component;
-  let view = views.get(parentElement);
-  if (!view) views.set(parentElement, (view = create(parentElement)));
-  view.send = (value) => setTriggerValue("selected", value);
-  update(view, data);
-  return () => { view.observer.disconnect(); clearTimeout(view.timer); views.delete(parentElement); };
-}
+export default (component) => mount(component, create, update);
 
 function create(root) {
   const view = { pending: false, sent: [], tokens: [], panels: [] };

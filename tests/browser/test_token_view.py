@@ -6,31 +6,20 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from playwright.sync_api import Page
 
 from core.store import Lab, open_runs
 from tests.browser.conftest import serve
+from tests.browser.hostile import make_hostile_run
 from tests.synthetic import make_run
-
-HOSTILE = (
-    "<img src=x onerror=\"document.title='pwned'\">", "<script>document.title='pwned'</script>", "\u202eevil",
-    "\x00\x1b[31m", "$$x^2$$", "![x](http://127.0.0.1:9/x.png)",
-)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("runs")
     make_run(root, "a3po", method={"name": "a3po", "set": {"rho_positive": 3}}, steps=4, prompts=3, group_size=4)
-    hostile = make_run(root, "hostile", steps=2, prompts=2, group_size=4)
-    for file in hostile.glob("steps/*/tokens.parquet"):
-        table = pq.read_table(file)
-        place = table.schema.get_field_index("token")
-        evil = pa.array([HOSTILE[i % len(HOSTILE)] for i in range(len(table))])
-        pq.write_table(table.set_column(place, table.schema.field(place), evil), file)
+    make_hostile_run(root)
     return root
 
 

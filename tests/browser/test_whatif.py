@@ -6,15 +6,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from playwright.sync_api import Page, expect
 
 from core.advantage import build, compute
 from core.store import Replay, replay
 from tests.browser.conftest import serve
-from tests.browser.test_token_view import HOSTILE
+from tests.browser.hostile import make_hostile_run
 from tests.synthetic import make_run
 
 METHODS = "m=trained&m=a3po;base=grpo"
@@ -24,12 +22,7 @@ METHODS = "m=trained&m=a3po;base=grpo"
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("runs")
     make_run(root, "plain", steps=4, prompts=3, group_size=4)
-    hostile = make_run(root, "hostile", steps=2, prompts=2, group_size=4)
-    for file in hostile.glob("steps/*/tokens.parquet"):
-        table = pq.read_table(file)
-        place = table.schema.get_field_index("token")
-        evil = pa.array([HOSTILE[i % len(HOSTILE)] for i in range(len(table))])
-        pq.write_table(table.set_column(place, table.schema.field(place), evil), file)
+    make_hostile_run(root)
     return root
 
 
