@@ -55,7 +55,9 @@ def _method(draft: Draft, entries: list[dict[str, Any]], i: int, recipe: Recipe)
     given = ", ".join(f"{name} {value}" for name, value in entry.get("set", {}).items())
     mark = f" · {inert_markdown(given)}" if given else ""
     with st.expander(f"**{_title(entry, recipe)}**{mark}: {escape(recipe.summary)}", key=f"draft:method:{i}"):
-        st.caption(f"Source: {escape(recipe.source)}")
+        stand = recipes().get(entry.get("base") or recipe.on, recipe)
+        told = dict.fromkeys(part.loss_source for part in (recipe, stand) if part.loss_source)
+        st.caption(f"Source: {escape(recipe.source)}. Loss: {escape('; '.join(told))}.")
         _composition(entry, i, recipe, change)
         _parameters(entry, i, recipe, change)
         if recipe.weights or entry.get("also") or entry.get("mass_matched"):

@@ -46,7 +46,8 @@ def build(
     for position, rule in enumerate(weights):
         if rule.name in {earlier.name for earlier in weights[:position]}:
             both = [part.label for part in weighing if any(weight.name == rule.name for weight in part.weights)]
-            raise AdvantageError(f"{listed(both)} both bring the weight {rule.name}: name it once")
+            told = f"{both[0]} is named twice" if len(set(both)) == 1 else f"{listed(both)} both bring {rule.name}"
+            raise AdvantageError(f"{told}: a weight can multiply in once")
 
     settable = _settable(dict.fromkeys([*weighing, recipe, stand]), {rule.name for rule in weights}, stand.base.name)
     given = _given(flat_params(params or {}), settable)
@@ -172,15 +173,21 @@ def _label(recipe: Recipe, stand: Recipe, extra: list[Recipe]) -> str:
 
 
 def _brought(stand: Recipe, weighing: Iterable[Recipe]) -> Loss:
-    """The base's loss, with what the weights bring along; an objective can only take the place of the usual one."""
+    """The base's loss, with what the weights bring along: an objective in the place of the usual one, clip bounds where
+    the objective reads them, and an averaging where no other base was chosen."""
     loss = stand.loss
     for recipe in weighing:
+        changes = dict(recipe.loss_changes)
+        if stand.name != recipe.on:
+            changes.pop("aggregation", None)
         if "objective" in recipe.loss_changes and loss.objective != "clip":
             raise AdvantageError(
                 f"{recipe.label} brings the objective {recipe.loss_changes['objective']}, and {stand.label} is the "
                 f"objective {loss.objective}: a loss has one, so choose another base"
             )
-        loss = replace(loss, **recipe.loss_changes)
+        if loss.objective not in _LOSS_READS:
+            changes = {name: value for name, value in changes.items() if not name.startswith("clip_")}
+        loss = replace(loss, **changes)
     return loss
 
 

@@ -18,6 +18,8 @@ REQUIRED = ("group", "reward", "length", "max_length", "truncated")
 PER_TOKEN = ("old_logprob", "new_logprob", "ref_logprob", "proxy_logprob", "entropy")
 LARGEST, MOST = 1e30, 1_000_000
 """The largest real number and the largest count that a file may hold."""
+LARGEST_GROUP = 2**53
+"""The largest group number: what JSON readers keep exactly."""
 LARGEST_BATCH = 50_000_000
 """Rollouts x positions that are computed at once."""
 KEYS = (*REQUIRED, *PER_TOKEN, "step", "total_steps", "seed")
@@ -54,12 +56,6 @@ def batch_from_json(data: Mapping[str, Any], correct_threshold: float = 0.5) -> 
     reward = np.array([_number(value, f"reward[{i}]") for i, value in enumerate(data["reward"])], dtype=float)
     truncated = [_flag(value, f"truncated[{i}]") for i, value in enumerate(data["truncated"])]
     max_length = _whole(data["max_length"], "max_length", 1)
-    for i, (own, cut) in enumerate(zip(length, truncated, strict=True)):
-        if cut and own < max_length:
-            raise AdvantageError(
-                f"truncated[{i}] is true, but length[{i}] is {own}: a truncated response has max_length tokens, here "
-                f"{max_length}"
-            )
     batch = Batch(
         group=np.array([_group(value, f"group[{i}]") for i, value in enumerate(data["group"])], dtype=np.int64),
         reward=reward,
@@ -150,21 +146,23 @@ def _list(value: Any, key: str) -> list[Any]:
 
 def _number(value: Any, key: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not -LARGEST <= value <= LARGEST:
-        raise AdvantageError(f"{key} must be a finite number, but is {_short(value)}")
+        finite = isinstance(value, float) and np.isfinite(value)
+        wanted = f"between −{num(LARGEST)} and {num(LARGEST)}" if finite else "a finite number"
+        raise AdvantageError(f"{key} must be {wanted}, but is {_short(value)}")
     return float(value)
 
 
-def _whole(value: Any, key: str, least: int) -> int:
+def _whole(value: Any, key: str, least: int, most: int = MOST) -> int:
     whole = not isinstance(value, bool) and isinstance(value, int | float) and value == value // 1
-    if not whole or not least <= value <= MOST:
-        raise AdvantageError(f"{key} must be a whole number between {least} and {MOST}, but is {_short(value)}")
+    if not whole or not least <= value <= most:
+        raise AdvantageError(f"{key} must be a whole number between {least} and {most}, but is {_short(value)}")
     return int(value)
 
 
 def _group(value: Any, key: str) -> int:
     if isinstance(value, str):
         raise AdvantageError(f"{key} must be a whole number, one for each prompt, but is {_short(value)}")
-    return _whole(value, key, 0)
+    return _whole(value, key, 0, LARGEST_GROUP)
 
 
 def _flag(value: Any, key: str) -> bool:

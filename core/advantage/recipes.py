@@ -22,7 +22,8 @@ class Recipe:
 
     A bare base has `base` and no weights; anything else has `weights` and `on`, the bare base it stands on unless the
     user names another. Numbers inside a `Rule` are fixed; `own` renames or pre-sets parameters of the rules.
-    `loss` is a bare base's; `loss_changes` are the fields of it that weights which are half a loss bring along.
+    `loss` is a bare base's; `loss_changes` are the fields of it that weights which are half a loss bring along (their
+    averaging only on their usual base). `loss_source` says where those numbers come from.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Recipe:
     weights: tuple[Rule, ...] = ()
     loss: Loss = field(default_factory=Loss)
     loss_changes: Mapping[str, Any] = field(default_factory=dict)
+    loss_source: str = ""
     dynamic_sampling: bool = False
     own: tuple[Param, ...] = ()
 
@@ -61,6 +63,7 @@ _RECIPES = (
         "arXiv 2402.03300 [P]",
         base=Rule("grpo"),
         loss=Loss(aggregation="sequence_mean"),
+        loss_source="clip 0.2, mean over tokens, then over responses [P]",
     ),
     Recipe(
         "dapo", "DAPO", "bases",
@@ -68,6 +71,7 @@ _RECIPES = (
         "arXiv 2503.14476 [P]",
         base=Rule("grpo"),
         loss=Loss(aggregation="token_mean", clip_high=0.28),
+        loss_source="clip 0.2 / 0.28, mean over all tokens [P]",
         dynamic_sampling=True,
     ),
     Recipe(
@@ -76,6 +80,7 @@ _RECIPES = (
         "arXiv 2503.20783 [P]",
         base=Rule("dr_grpo"),
         loss=Loss(aggregation="fixed_length"),
+        loss_source="clip 0.2, token sum over the longest length allowed [P]",
     ),
     Recipe(
         "rloo", "RLOO", "bases",
@@ -83,6 +88,7 @@ _RECIPES = (
         "arXiv 2402.14740 [P]",
         base=Rule("rloo"),
         loss=Loss(objective="reinforce", aggregation="fixed_length"),
+        loss_source="REINFORCE on the whole response [P]; divided by the longest length allowed [I]",
     ),
     Recipe(
         "reinforce_pp", "REINFORCE++", "bases",
@@ -90,6 +96,7 @@ _RECIPES = (
         "arXiv 2501.03262 [P][C]",
         base=Rule("reinforce_pp"),
         loss=Loss(aggregation="token_mean"),
+        loss_source="clip 0.2 [P], token mean [C]",
     ),
     Recipe(
         "reinforce_pp_baseline", "REINFORCE++ baseline", "bases",
@@ -97,6 +104,7 @@ _RECIPES = (
         "arXiv 2501.03262 [P][C]",
         base=Rule("reinforce_pp_baseline"),
         loss=Loss(aggregation="token_mean"),
+        loss_source="clip 0.2 [P], token mean [C]",
     ),
     Recipe(
         "gspo", "GSPO", "bases",
@@ -104,6 +112,7 @@ _RECIPES = (
         "arXiv 2507.18071 [P]",
         base=Rule("grpo"),
         loss=Loss(objective="gspo", aggregation="sequence_mean", clip_low=3e-4, clip_high=4e-4),
+        loss_source="clip 3e-4 / 4e-4, mean over responses [P]",
     ),
     Recipe(
         "cispo", "CISPO", "bases",
@@ -111,6 +120,7 @@ _RECIPES = (
         "arXiv 2506.13585 [P]",
         base=Rule("grpo"),
         loss=Loss(objective="cispo", aggregation="token_mean", clip_low=1.0, clip_high=0.28),
+        loss_source="no lower bound, token mean [P]; upper bound 1.28, which the paper leaves open [I]",
     ),
     Recipe(
         "pass_at_k", "Pass@k training", "bases",
@@ -118,6 +128,7 @@ _RECIPES = (
         "arXiv 2508.10751 [P][C]",
         base=Rule("pass_at_k"),
         loss=Loss(aggregation="sequence_mean"),
+        loss_source="as GRPO [P]",
     ),
     Recipe(
         "pm1", "REINFORCE ±1", "bases",
@@ -125,6 +136,7 @@ _RECIPES = (
         "arXiv 2506.01347 [P][C]",
         base=Rule("pm1"),
         loss=Loss(aggregation="token_mean"),
+        loss_source="clip 0.2, mean over the tokens that stay [C]",
     ),
     Recipe(
         "psr", "PSR", "polarity",
@@ -201,16 +213,19 @@ _RECIPES = (
         "kl_cov", "KL-Cov", "losses",
         "Penalises moving the few tokens that drive entropy down; the other ratios are not clipped.",
         "arXiv 2505.22617 [P][C]",
-        on="grpo",
+        on="dapo",
         weights=(Rule("kl_cov"),),
         loss_changes={"objective": "ratio"},
+        loss_source="no clipping, token mean and refilled groups, as its code [C]",
     ),
     Recipe(
         "clip_cov", "Clip-Cov", "losses",
         "A few of the tokens that drive entropy down, drawn at random, get no gradient.",
         "arXiv 2505.22617 [P][C]",
-        on="grpo",
+        on="dapo",
         weights=(Rule("clip_cov"),),
+        loss_changes={"clip_low": 1.0, "clip_high": 1.0},
+        loss_source="clip 1 / 1, token mean and refilled groups, as its code [C]",
     ),
     Recipe(
         "lp_reg", "Lp-Reg", "losses",
@@ -218,7 +233,8 @@ _RECIPES = (
         "arXiv 2510.03222 [P][C]",
         on="grpo",
         weights=(Rule("lp_reg"),),
-        loss_changes={"clip_low": 1.0, "clip_high": 9.0},
+        loss_changes={"clip_low": 1.0, "clip_high": 9.0, "aggregation": "token_mean"},
+        loss_source="ratio held within 0 and 10, token mean [C]",
     ),
     Recipe(
         "adora_amplify", "ADORA amplify", "prompts",

@@ -15,7 +15,8 @@ To add a method:
 2. Make it a `BaseRule` or a `Weight`, a constant of the module, with its formula in one line. It is found from there.
    Its name is the factor's id (`[a-z0-9_]+`), so no two rules share one. Every weight gets the parameters of
    `schedules.py`, and the mass-matched control works on every composition.
-3. Add a `Recipe` to `recipes.py`. Configs, the command line, the pages and the store find it from there.
+3. Add a `Recipe` to `recipes.py`. Configs, the command line, the pages and the store find it from there. Its source
+   goes into README's table, and a colour of its own into `app/palette.py` (without one it gets one from its name).
 4. Add its numbers to `tests/core/advantage/`. `test_trace.py` and `test_compose.py` go over all recipes by themselves.
 """
 

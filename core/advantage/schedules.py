@@ -63,7 +63,8 @@ def _check(weight: Weight, given: Mapping[str, Any]) -> None:
     wanted = {"constant": (), "decay": ("schedule_alpha",)}.get(kind, ("schedule_steps", "schedule_fraction"))
     here = [name for name in ("schedule_steps", "schedule_fraction", "schedule_alpha") if given.get(name) is not None]
     if extra := [name for name in here if name not in wanted]:
-        raise AdvantageError(f"{weight.name}.{extra[0]} says nothing where {weight.name}.schedule is {kind}")
+        hint = ": linear fades over a number of steps or a fraction of the run" if kind == "decay" else ""
+        raise AdvantageError(f"{weight.name}.{extra[0]} says nothing where {weight.name}.schedule is {kind}{hint}")
     if wanted and len(here) != 1:
         choice = " or ".join(f"{weight.name}.{name}" for name in wanted)
         raise AdvantageError(f"{weight.name}.schedule is {kind}: give {choice}" + (", not both" if here else ""))

@@ -24,12 +24,12 @@ def compute(method: Method, batch: Batch, polarity_by: str = "correct") -> Trace
     """
     batch = checked(batch, method.needs, method.label)
     mask = batch.mask
+    selections = [_signal(batch)] if method.dynamic_sampling else []
+    with_signal = kept = mask & (selections[0].spread(batch) > 0) if selections else mask
+    batch = replace(batch, dropped=~with_signal.any(axis=1))
     base = BASES[method.base.name].rule(batch, method.base.params)
     started = np.where(mask, base.values if base.values.ndim == 2 else base.values[:, None], 0.0)
     polarity = sign_of(base.values, mask, batch.correct, polarity_by)
-
-    selections = [_signal(batch)] if method.dynamic_sampling else []
-    with_signal = kept = mask & (selections[0].spread(batch) > 0) if selections else mask
     advantage, factors, penalty = started, [], None
     for rule in sorted(method.weights, key=turn):
         weight = WEIGHTS[rule.name]

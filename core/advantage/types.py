@@ -44,6 +44,7 @@ class Batch:
     rollout: np.ndarray | None = None  # (N,) int: index within its group, for random choices and ties; None: by order
     minibatch: np.ndarray | None = None  # (N,) int: the optimizer's minibatch; None: one for all
     seed: int = 0  # of the run, for rules that draw
+    dropped: np.ndarray | None = None  # (N,) bool: rollouts of groups that dynamic sampling drops; `compute` sets it
 
     @property
     def width(self) -> int:
@@ -57,6 +58,11 @@ class Batch:
     def mask(self) -> np.ndarray:
         """(N, T) bool: True on response tokens."""
         return np.arange(self.width)[None, :] < self.length[:, None]
+
+    @property
+    def counted(self) -> np.ndarray:
+        """(N,) bool: the rollouts that statistics over the whole batch are about."""
+        return np.ones(len(self.group), dtype=bool) if self.dropped is None else ~self.dropped
 
     @property
     def groups(self) -> np.ndarray:

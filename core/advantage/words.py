@@ -29,7 +29,7 @@ def listed(names: Iterable[str], last: str = "and") -> str:
 def nearest(name: str, known: Iterable[str]) -> str:
     """`; did you mean grpo?`, or the known names where none is near."""
     known = list(known)
-    name = str(name)
+    name = str(name).lower()
     near = get_close_matches(name, known, n=3, cutoff=0.5)
     near.sort(key=lambda word: (-SequenceMatcher(None, word, name).ratio(), sorted(word) != sorted(name)))
     return f"; did you mean {near[0]}?" if near else f"; choose from {', '.join(known)}" if known else ""

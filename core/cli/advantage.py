@@ -104,6 +104,8 @@ def _pairs(option: str, items: Iterable[str]) -> dict[str, Any]:
         key, equals, value = (side.strip() for side in item.partition("="))
         if not equals or not key:
             raise RunError(f"{option} {item[:60]}: write it as key=value, such as {_LIKE[option]}")
+        if key in found:
+            raise RunError(f"{option} {key} is given twice: give it once")
         found[key] = parse_value(key, value)
     return found
 

@@ -72,7 +72,7 @@ def test_what_if_questions_beside_loops_over_rollouts() -> None:
     assert found.more["page_s"] > 0
     text = "\n".join(lines("what-if", found))
     assert "4 methods on 16 rollouts x 40 tokens" in text and "a slider move may take 0.2 s" in text
-    assert " s for all that the page shows | 2, 1 |" in table.row("what-if", found)
+    assert " s with masses and all pairs | 2, 1 |" in table.row("what-if", found)
 
 
 def test_loops_that_give_other_advantages_are_no_peer() -> None:

@@ -295,10 +295,6 @@ def tokens(*rows: list[object]) -> dict[str, object]:
         ({"length": [2, 1.5, 3, 1]}, "length[1] must be a whole number"),
         ({"length": [2, True, 3, 1]}, "length[1] must be a whole number between 1 and 1000000, but is true"),
         ({"max_length": 2}, "length of rollout 2 must be at most max_length, 2, but is 3"),
-        (
-            {"max_length": 4},
-            "truncated[2] is true, but length[2] is 3: a truncated response has max_length tokens, here 4",
-        ),
         ({"truncated": [0, 0, "yes", 0]}, "truncated[2] must be true or false, but is 'yes'"),
         (tokens([-0.1, -2], [0.3]), "old_logprob[1][0] must be a log-prob, at most 0, but is 0.3"),
         (tokens([-0.1, NAN]), "old_logprob[0][1] must be a finite number, but is nan"),
@@ -311,7 +307,10 @@ def tokens(*rows: list[object]) -> dict[str, object]:
         ({"group": [0, 0, 0, 1]}, "group 1 has rollout 3 alone, but GRPO compares the rollouts of a group"),
         ({"group": ["a", "a", "b", "b"]}, "group[0] must be a whole number, one for each prompt, but is 'a'"),
         ({"group": [0, 0, -1, -1]}, "group[2] must be a whole number between 0 and"),
-        ({"group": [0, 0, 10**30, 1]}, "group[2] must be a whole number between 0 and 1000000, but is too large"),
+        (
+            {"group": [0, 0, 10**30, 1]},
+            "group[2] must be a whole number between 0 and 9007199254740992, but is too large",
+        ),
         ({"group": [], "reward": [], "length": [], "truncated": [], "old_logprob": [], "entropy": []}, "no rollouts"),
         ({"rewards": [1, 0, 0, 0]}, "the batch has an unknown key 'rewards'; did you mean reward?"),
         ({"x" * 100_000: 1}, "the batch has an unknown key 'xxx"),

@@ -70,6 +70,12 @@ def _needs(params: Params) -> frozenset[str]:
 def _check(given: Params) -> None:
     if given.get("alpha") is not None and given.get("decay_fraction") is not None:
         raise AdvantageError("give a3po.alpha or a3po.decay_fraction, not both: each sets how fast ρ falls to 1")
+    falling = given.get("alpha") != 0 or given.get("decay_fraction") is not None
+    if given.get("schedule") in ("linear", "decay") and falling:
+        raise AdvantageError(
+            f"a3po.schedule is {given['schedule']}, but ρ falls to 1 by a3po.alpha already: set alpha to 0 to have it "
+            "fall another way"
+        )
 
 
 A3PO = Weight(

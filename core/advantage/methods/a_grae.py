@@ -5,7 +5,8 @@ With m the group's mean reward and M the mean of m over the batch's groups:
     easy = .5 A / (1 - sqrt(m) + eps)    hard = .5 A / (sqrt(m) + eps)
     A' = (1 - M) easy + M hard,          and A' > 0 is multiplied by min(1, M / a)
 
-Both are factors of A, so it weighs whatever advantage it is put on. Rewards are taken as shares: m is cut to 0..1.
+Groups that dynamic sampling drops are not in M. Both are factors of A, so it weighs whatever it is put on. Rewards are
+taken as shares: m is cut to 0..1.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ def balance(state: State, params: Params) -> Outcome:
     stats = group_stats(state.batch.group, state.batch.reward)
     g = stats.index
     m = np.clip(stats.mean, 0.0, 1.0)
-    whole = float(m.mean())
+    counted = np.unique(g[state.batch.counted])
+    whole = float(m[counted].mean()) if len(counted) else 0.0
     easy, hard = 0.5 / (1 - np.sqrt(m) + EPS), 0.5 / (np.sqrt(m) + EPS)
     focus = (1 - whole) * easy + whole * hard
     damp = min(1.0, whole / a)

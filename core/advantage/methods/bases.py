@@ -1,4 +1,7 @@
-"""Base rules: one advantage a rollout, from its reward and its group's. A group of equal rewards gives 0, exactly."""
+"""Base rules: one advantage a rollout, from its reward and its group's.
+
+A group of equal rewards gives 0, exactly, but for `pm1`, which compares nothing.
+"""
 
 from __future__ import annotations
 

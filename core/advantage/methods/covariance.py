@@ -9,7 +9,8 @@ To first order, the entropy falls with the covariance of log-prob and advantage,
 - Clip-Cov takes the gradient from a random `ratio` of tokens whose cov lies between two bounds: a factor 0 that leaves
   the loss's denominators as they are.
 
-The authors take the current policy's log p in each minibatch; here it is the trainer's at the start of the step.
+The authors take the current policy's log p in each minibatch, and draw Clip-Cov's tokens among those that the usual
+clipping leaves; here it is the trainer's log p at the start of the step, where nothing is clipped yet.
 """
 
 from __future__ import annotations

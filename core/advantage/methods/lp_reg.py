@@ -5,8 +5,9 @@ renormalised. Of the tokens with a negative advantage, the `ratio` with the lowe
 
     coefficient x k3(log p, log proxy)     while log p < log proxy
 
-which a filtered token never meets: its proxy log-prob is `PROXY_DROPPED`. (The code penalises none where `ratio` makes
-fewer than two tokens; here it is one at least.)
+which a filtered token never meets: its proxy log-prob is `PROXY_DROPPED`. The code picks the tokens by the current
+policy in each minibatch, cuts k3 at 10 nats, and penalises none where `ratio` makes fewer than two tokens; here they
+are picked once a step, nothing is cut, and it is one token at least.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ sd = sqrt(Rbar (1 - Rbar)):
 
     correct: (1 - Rbar) / (sd + eps)       wrong: (1 - Rbar - C(w - 1, k - 1) / C(n - 1, k - 1)) / (sd + eps)
 
-Where some subset of k is all wrong only if all are, or none is, every advantage is 0. `correct` decides, not the
-reward's size.
+Where every subset of k is all wrong, or none is, every advantage is 0. `correct` decides, not the reward's size.
 """
 
 from __future__ import annotations

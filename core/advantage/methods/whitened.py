@@ -2,6 +2,8 @@
 
     A = (G - mean) / sqrt(var + 1e-8)      G_t = gamma^(T - 1 - t) R, mean and unbiased variance over response tokens
 
+Groups that dynamic sampling drops are not among them.
+
 `reinforce_pp_baseline` first subtracts the group's mean from the reward. Whitening moves the zero, so there a group of
 equal rewards gets a small advantage all the same; only a batch without any difference gets 0.
 """
@@ -45,10 +47,10 @@ def _whiten(batch: Batch, reward: np.ndarray, gamma: float, words: Callable[[int
     mask = batch.mask
     left = np.where(mask, batch.length[:, None] - 1 - np.arange(batch.width), 0)
     returns = reward[:, None] * gamma**left
-    tokens = returns[mask]
-    mean = tokens.mean()
+    tokens = returns[mask & batch.counted[:, None]]
+    mean = tokens.mean() if len(tokens) else 0.0
     var = ((tokens - mean) ** 2).sum() / max(len(tokens) - 1, 1)
-    same = tokens.max() == tokens.min()
+    same = not len(tokens) or tokens.max() == tokens.min()
     spread = np.sqrt(var + EPS)
     values = np.zeros_like(returns) if same else np.where(mask, (returns - mean) / spread, 0.0)
 

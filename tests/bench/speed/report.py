@@ -18,7 +18,7 @@ def lines(name: str, found: Comparison) -> Iterator[str]:
     yield f"  ours {amount(found.ours)} {unit}, {peer} {amount(found.theirs)} {unit}: {found.ratio:.2f}x"
     more = found.more
     if "page_s" in more:
-        yield f"  all that the page shows of them {amount(more['page_s'])} s; a slider move may take {SLIDER_S} s"
+        yield f"  with masses and all pairs {amount(more['page_s'])} s; a slider move may take {SLIDER_S} s"
     if "full_s" in more:
         yield f"  in the first {min(FIRST, found.rounds)} of them {more['first_ratio']:.2f}x"
         yield (

@@ -45,7 +45,7 @@ def row(name: str, found: Comparison) -> str:
     """One line of the table; a marker that names what ran and where."""
     more = found.more
     full = f"{amount(more['full_s'])} s, {more['full_ratio']:.2f}x" if "full_s" in more else ""
-    full = f"{amount(more['page_s'])} s for all that the page shows" if "page_s" in more else full
+    full = f"{amount(more['page_s'])} s with masses and all pairs" if "page_s" in more else full
     peer = f"{PEER_NAMES[found.peer]}: {amount(found.theirs)} {found.unit}"
     cells = [f"`{name}`", f"{amount(found.ours)} {found.unit}", peer, f"**{found.ratio:.2f}x**", full]
     return "| " + " | ".join([*cells, f"{found.rounds}, {found.threads}", where(found.peer)]) + " |"

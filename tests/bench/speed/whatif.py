@@ -1,4 +1,4 @@
-"""What-if questions: four methods on one batch, beside loops over its rollouts, and all that the page shows of them."""
+"""What-if questions: four methods on one batch, beside loops over its rollouts; then masses and all pairs too."""
 
 from __future__ import annotations
 

@@ -54,12 +54,26 @@ def test_defaults_are_written_out(name):
         ("rloo", Loss(objective="reinforce", aggregation="fixed_length")),
         ("gspo", Loss(objective="gspo", aggregation="sequence_mean", clip_low=3e-4, clip_high=4e-4)),
         ("cispo", Loss(objective="cispo", clip_low=1.0, clip_high=0.28)),
-        ("kl_cov", Loss(objective="ratio", aggregation="sequence_mean")),
-        ("lp_reg", Loss(aggregation="sequence_mean", clip_low=1.0, clip_high=9.0)),
+        ("kl_cov", Loss(objective="ratio", clip_high=0.28)),
+        ("clip_cov", Loss(clip_low=1.0, clip_high=1.0)),
+        ("lp_reg", Loss(clip_low=1.0, clip_high=9.0)),
     ],
 )
 def test_losses(name, loss):
     assert build(name).loss == loss
+
+
+def test_a_chosen_base_keeps_its_averaging_and_an_objective_without_bounds_gets_none():
+    assert build("lp_reg", base="dr_grpo").loss == Loss(aggregation="fixed_length", clip_low=1.0, clip_high=9.0)
+    assert build("lp_reg", base="rloo").loss == build("rloo").loss
+    assert build("grpo", also=["lp_reg"]).loss.clip_high == 9.0
+
+
+@pytest.mark.parametrize("name", recipes())
+def test_every_loss_that_a_recipe_sets_has_a_source(name):
+    recipe = recipes()[name]
+    if not recipe.weights or recipe.loss_changes:
+        assert recipe.loss_source.rstrip("]").endswith(("[P", "[C", "[S", "[I"))
 
 
 def test_a_base_brings_its_loss_and_dynamic_sampling():
@@ -130,8 +144,14 @@ def test_the_code_variants_own_eps():
         ({"name": "grpo", "base": "dapo"}, "grpo is itself a base rule: name dapo as the method"),
         ({"name": "a3po", "also": ["dapo"]}, "dapo brings no weights"),
         ({"name": "a3po", "also": ["nope"]}, "there is no method 'nope'"),
-        ({"name": "a3po", "also": ["a3po"]}, "both bring the weight a3po"),
-        ({"name": "psr", "also": ["nsr"]}, "PSR and NSR both bring the weight selection"),
+        ({"name": "a3po", "also": ["a3po"]}, "A3PO is named twice: a weight can multiply in once"),
+        ({"name": "psr", "also": ["nsr"]}, "PSR and NSR both bring selection: a weight can multiply in once"),
+        ({"name": "A3PO on"}, "did you mean a3po?"),
+        ({"name": "KL_COV"}, "did you mean kl_cov?"),
+        (
+            {"name": "a3po", "params": {"schedule": "linear", "schedule_steps": 9}},
+            "a3po.schedule is linear, but ρ falls to 1 by a3po.alpha already: set alpha to 0",
+        ),
         ({"name": "a3po", "params": {"rho_postive": 2}}, "no parameter 'rho_postive'.*did you mean rho_positive"),
         ({"name": "a3po", "params": {"rho_positive": 0.5}}, "rho_positive must be between 1 and 10, but is 0.5"),
         ({"name": "a3po", "params": {"rho_positive": "high"}}, "rho_positive must be a number, but is 'high'"),
@@ -168,12 +188,22 @@ def test_the_code_variants_own_eps():
             "loss.dual_clip is set, but the objective cispo does not read it",
         ),
         ({"name": "fork_tokens", "params": {"schedule": "linear"}}, "schedule must be constant or until"),
-        ({"name": "a3po", "params": {"schedule": "linear"}}, "a3po.schedule is linear: give a3po.schedule_steps or"),
+        (
+            {"name": "polarity", "params": {"schedule": "linear"}},
+            "polarity.schedule is linear: give polarity",
+        ),
         (
             {"name": "a3po", "params": {"schedule": "until", "schedule_steps": 9, "schedule_fraction": 0.5}},
             "schedule is until: give a3po.schedule_steps or a3po.schedule_fraction, not both",
         ),
-        ({"name": "a3po", "params": {"schedule": "decay"}}, "a3po.schedule is decay: give a3po.schedule_alpha$"),
+        (
+            {"name": "polarity", "params": {"schedule": "decay"}},
+            "polarity.schedule is decay: give polarity",
+        ),
+        (
+            {"name": "polarity", "params": {"schedule": "decay", "schedule_fraction": 0.5}},
+            "polarity.schedule_fraction says nothing where polarity.schedule is decay: linear fades over",
+        ),
         ({"name": "a3po", "params": {"schedule_steps": 9}}, "schedule_steps says nothing where a3po.schedule is const"),
         ({"name": "grpo", "loss": {"clip": 0.1}}, "the loss has no field 'clip'; did you mean clip_"),
         ({"name": "grpo", "loss": {"aggregation": "mean"}}, "loss.aggregation must be token_mean, sequence_mean or"),

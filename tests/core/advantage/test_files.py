@@ -116,7 +116,6 @@ def logprobs(*first, second=(-0.3, -0.1, -0.5)):
         ({"step": -1}, "step must be a whole number between 0"),
         ({"seed": 0.5}, "seed must be a whole number between 0"),
         ({"group": ["a", "a", "b", "b"]}, r"group\[0\] must be a whole number, one for each prompt, but is 'a'"),
-        ({"max_length": 4}, r"truncated\[1\] is true, but length\[1\] is 3: .* max_length tokens, here 4"),
         ({"reward": [1, [[0]], 1, 1]}, r"reward\[1\] must be a finite number, but is a list"),
         ({"reward": [1, True, 1, 1]}, r"reward\[1\] must be a finite number, but is true"),
         ({"step": True}, "step must be"),

@@ -24,3 +24,11 @@ def test_positives_count_fully_from_a_on():
 
 def test_rewards_beyond_one_stay_finite():
     assert np.isfinite(compute(build("a_grae"), batch([0, 0], [5, -3])).advantage).all()
+
+
+def test_groups_that_dynamic_sampling_drops_do_not_count():
+    mixed = compute(build("a_grae"), batch([0] * 4, [1, 0, 0, 0])).advantage
+    beside = compute(build("a_grae", base="dapo"), batch([0] * 4 + [1] * 4, [1, 0, 0, 0, 1, 1, 1, 1])).advantage
+    np.testing.assert_allclose(beside[:4], mixed)
+    nothing = compute(build("a_grae", base="dapo"), batch([0, 0], [1, 1]))
+    assert np.isfinite(nothing.factors[-1].values).all() and not nothing.advantage.any()

@@ -19,7 +19,7 @@ def by_hand(one):
 
 def test_kl_cov_penalises_the_highest_covariances():
     one = many()
-    trace = compute(build("kl_cov", params={"ratio": 0.02, "coefficient": 3}), one)
+    trace = compute(build("kl_cov", base="grpo", params={"ratio": 0.02, "coefficient": 3}), one)
     cov, coefficient = by_hand(one), trace.penalty.coefficient
     chosen = coefficient > 0
     assert chosen.sum() == 8 and set(coefficient[chosen]) == {3}
@@ -31,26 +31,28 @@ def test_kl_cov_penalises_the_highest_covariances():
 
 
 def test_at_least_one_token_is_penalised_and_none_with_a_ratio_of_zero():
-    assert (compute(build("kl_cov", params={"ratio": 0.0001}), many()).penalty.coefficient > 0).sum() == 1
-    assert not compute(build("kl_cov", params={"ratio": 0}), many()).penalty.coefficient.any()
+    assert (compute(build("kl_cov", base="grpo", params={"ratio": 0.0001}), many()).penalty.coefficient > 0).sum() == 1
+    assert not compute(build("kl_cov", base="grpo", params={"ratio": 0}), many()).penalty.coefficient.any()
 
 
 def test_the_finished_advantage_counts_whatever_the_order():
     one = many()
     first = compute(
-        build("kl_cov", also=["token_shaping"], params={"negative_high_scale": 5, "kl_cov.ratio": 0.02}), one
+        build("kl_cov", base="grpo", also=["token_shaping"], params={"negative_high_scale": 5, "kl_cov.ratio": 0.02}),
+        one,
     )
     last = compute(
-        build("token_shaping", also=["kl_cov"], params={"negative_high_scale": 5, "kl_cov.ratio": 0.02}), one
+        build("token_shaping", base="grpo", also=["kl_cov"], params={"negative_high_scale": 5, "kl_cov.ratio": 0.02}),
+        one,
     )
     np.testing.assert_array_equal(first.penalty.coefficient, last.penalty.coefficient)
-    plain = compute(build("kl_cov", params={"ratio": 0.02}), one)
+    plain = compute(build("kl_cov", base="grpo", params={"ratio": 0.02}), one)
     assert (first.penalty.coefficient != plain.penalty.coefficient).any()
 
 
 def test_clip_cov_draws_between_its_bounds():
     one = many()
-    trace = compute(build("clip_cov", params={"ratio": 0.02, "cov_low": 0.5, "cov_high": 2}), one)
+    trace = compute(build("clip_cov", base="grpo", params={"ratio": 0.02, "cov_low": 0.5, "cov_high": 2}), one)
     cov, dropped = by_hand(one), trace.factors[0].values == 0
     assert dropped.sum() == 8
     assert ((cov[dropped] > 0.5) & (cov[dropped] < 2)).all()
@@ -60,7 +62,8 @@ def test_clip_cov_draws_between_its_bounds():
 def test_clip_cov_draws_anew_each_step_and_seed_and_evenly():
     params = {"ratio": 0.1, "cov_low": -100, "cov_high": 100}
     drawn = [
-        compute(build("clip_cov", params=params), replace(many(), step=step, seed=seed)).factors[0].values == 0
+        compute(build("clip_cov", base="grpo", params=params), replace(many(), step=step, seed=seed)).factors[0].values
+        == 0
         for step in range(100)
         for seed in range(2)
     ]
@@ -71,4 +74,4 @@ def test_clip_cov_draws_anew_each_step_and_seed_and_evenly():
 
 
 def test_no_covariance_no_draw():
-    assert (compute(build("clip_cov"), batch([0, 0], [1, 1])).factors[0].values == 1).all()
+    assert (compute(build("clip_cov", base="grpo"), batch([0, 0], [1, 1])).factors[0].values == 1).all()

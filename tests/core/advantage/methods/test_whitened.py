@@ -45,3 +45,13 @@ def test_no_difference_in_the_batch_is_exactly_zero(name):
 
 def test_a_group_of_one_has_an_advantage_where_rules_do_not_compare():
     assert compute(build("reinforce_pp"), batch([0, 1], [1, 0])).advantage.all()
+
+
+@pytest.mark.parametrize("name", ["reinforce_pp", "reinforce_pp_baseline"])
+def test_groups_that_dynamic_sampling_drops_do_not_count(name):
+    mixed = batch([0] * 4, [1, 0, 0, 0], [3, 2, 4, 2])
+    beside = batch([0] * 4 + [1] * 4, [1, 0, 0, 0, 1, 1, 1, 1], [3, 2, 4, 2, 9, 9, 9, 9])
+    found = compute(build(name, dynamic_sampling=True), beside).advantage
+    np.testing.assert_allclose(found[:4, :4], compute(build(name), mixed).advantage)
+    assert not found[4:].any()
+    assert not compute(build(name, dynamic_sampling=True), batch([0, 0], [1, 1])).advantage.any()
