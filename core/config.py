@@ -44,7 +44,7 @@ METHODS_APART = "methods apart"
 
 __all__ = [
     "ConfigError", "ExperimentConfig", "MethodSettings", "RunConfig", "dump", "load", "override", "parse", "parse_run",
-    "read_run",
+    "read_run", "renamed",
 ]  # fmt: skip
 
 
@@ -142,6 +142,11 @@ class RunConfig(Settings):
             method = self.build_method()
         except AdvantageError as error:
             raise ValueError(f"method: {error}") from error
+        own, recorded = self.proxy_min_p, self.record.proxy_min_p
+        if recorded is not None and own != recorded:
+            raise ValueError(
+                f"record.proxy_min_p is {recorded}, but lp_reg.min_p is {own} and decides: leave record.proxy_min_p out"
+            )
         base = BASES[method.base.name]
         least = max(2 if base.compares else 1, base.least_group(method.base.params))
         if self.group_size < least:
@@ -215,7 +220,7 @@ class ExperimentConfig(Settings):
     def expand(self, experiment_id: str | None) -> list[RunConfig]:
         """The runs, seeds outermost, so that every method has one finished run before any has two."""
         several = len(self.methods) * len(self.seeds) > 1
-        labels = [self._label(method) for method in self.methods]
+        labels = self.labels
         runs = []
         for seed in self.seeds:
             for method, label in zip(self.methods, labels, strict=True):
@@ -229,6 +234,17 @@ class ExperimentConfig(Settings):
                 changes["name"] = (f"{label}, seed {seed}" if several else (self.name or label))[:120]
                 runs.append(parse_run({**self.run.model_dump(), **changes}))
         return runs
+
+    @property
+    def labels(self) -> list[str]:
+        """What its methods are called, in order. Raises ConfigError for an impossible one."""
+        return [self._label(method) for method in self.methods]
+
+    def name_of(self, changed: ExperimentConfig) -> str:
+        """What `changed`, made from this one, is called unless somebody says: a name speaks of its own methods, so
+        others go by theirs. Other parameters make no other method.
+        """
+        return self.name if changed.labels == self.labels else ", ".join(dict.fromkeys(changed.labels))[:120]
 
     def _label(self, method: MethodSettings) -> str:
         try:
@@ -266,8 +282,21 @@ def parse(data: Mapping[str, Any]) -> ExperimentConfig:
 
 def load(path: str | Path, overrides: Iterable[str] = (), name: str | None = None) -> ExperimentConfig:
     """Read a YAML config; apply `a.b=value` overrides (values are YAML) and another name. Raises ConfigError."""
-    data = override(read_yaml(Path(path)), overrides)
-    return parse(data if name is None else {**data, "name": name})
+    own, overrides = read_yaml(Path(path)), list(overrides)
+    data = override(own, overrides)
+    if name is not None:
+        data["name"] = name
+    elif "name" not in {item.partition("=")[0].strip() for item in overrides}:
+        data = renamed(own, data)
+    return parse(data)
+
+
+def renamed(own: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    """The config `data`, changed from `own`, by the name that it then has; what is no config keeps its own."""
+    try:
+        return {**data, "name": parse(own).name_of(parse(data))}
+    except ConfigError:
+        return dict(data)
 
 
 def read_run(path: str | Path) -> RunConfig:

@@ -58,10 +58,10 @@ class LossSettings(Settings):
 
     objective: Literal["clip", "ratio", "gspo", "cispo", "reinforce"] | None = None
     aggregation: Literal["token_mean", "sequence_mean", "fixed_length"] | None = None
-    clip_low: Annotated[float, Field(gt=0, le=1)] | None = None
-    clip_high: Annotated[float, Field(gt=0)] | None = None
-    dual_clip: Annotated[float, Field(gt=1)] | None = None
-    kl: Annotated[float, Field(ge=0)] | None = None
+    clip_low: Annotated[float, Field(ge=0, le=1)] | None = None
+    clip_high: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    dual_clip: Annotated[float, Field(ge=1, le=1e6)] | None = None
+    kl: Annotated[float, Field(ge=0, le=1e6)] | None = None
 
 
 class SamplingSettings(Settings):

@@ -252,13 +252,13 @@ class World:
         trainer = np.where(mask, np.minimum(logprob + apart, -1e-6), 0)
         trainer = trainer.astype(np.float32)
         rollout = np.tile(np.arange(size), len(prompts))
-        minibatch = group * run.updates.minibatches // len(prompts) if name == "train" else None
         proxy = None if run.proxy_min_p is None else np.where(mask, _proxy(trainer, run.proxy_min_p), 0)
         batch = Batch(
             group=group, reward=correct.astype(np.float32), correct=correct, length=length, truncated=truncated,
             max_length=run.sampling.max_new_tokens, step=step, total_steps=run.schedule_steps or run.steps,
             sampler_logprob=logprob, trainer_logprob=trainer, ref_logprob=trainer, entropy=entropy,
-            proxy_logprob=proxy, proxy_min_p=run.proxy_min_p, rollout=rollout, minibatch=minibatch, seed=run.seed,
+            proxy_logprob=proxy, proxy_min_p=run.proxy_min_p, rollout=rollout, seed=run.seed,
+            minibatches=run.updates.minibatches if name == "train" else 1,
         )  # fmt: skip
         trace = compute(self.method, batch, polarity_by=run.polarity_by)
         push = 0.25 * trace.advantage * (1 - np.exp(trainer)) + random.normal(0, 0.01, trainer.shape)
@@ -280,7 +280,7 @@ class World:
             after_logprob=after, entropy_after=np.where(mask, entropy * 0.99, 0).astype(np.float32), trace=trace,
         )  # fmt: skip
         if name == "train":
-            record.minibatch = minibatch
+            record.minibatch = trace.minibatch
             if self.gap and run.tis.cap is not None:
                 record.tis = tis_weights(logprob, trainer, run.tis.cap).astype(np.float32)
             record.ratio = np.where(mask, np.exp(0.05 * push), 0).astype(np.float32)

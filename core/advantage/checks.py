@@ -30,9 +30,10 @@ def checked(batch: Batch, needs: frozenset[str] = frozenset(), asker: str = "the
         shape = np.shape(getattr(batch, name))
         if shape != (n,):
             raise AdvantageError(f"{name} has shape {shape}, but group has {n} rollouts: give one number a rollout")
-    for name in ("rollout", "minibatch"):
-        if (values := getattr(batch, name)) is not None and np.shape(values) != (n,):
-            raise AdvantageError(f"{name} has shape {np.shape(values)}, but group has {n} rollouts: give one a rollout")
+    if batch.rollout is not None and np.shape(batch.rollout) != (n,):
+        raise AdvantageError(f"rollout has shape {np.shape(batch.rollout)}, but group has {n} rollouts: give one each")
+    if batch.minibatches < 1:
+        raise AdvantageError(f"minibatches must be at least 1, but is {batch.minibatches}")
     reward = np.asarray(batch.reward, dtype=np.float32).astype(np.float64)
     _first(~np.isfinite(reward), "reward", reward, "a finite number")
     length = np.asarray(batch.length)

@@ -10,10 +10,10 @@ from core.advantage.recipes import RECIPES, Recipe, bases
 from core.advantage.registry import BASES, WEIGHTS, turn
 from core.advantage.rules import MASS_MATCHED, SELECTED, Param
 from core.advantage.types import AdvantageError, Loss, Method, Per, Rule
-from core.advantage.words import listed, nearest
+from core.advantage.words import listed, nearest, num
 
 _LOSS_TYPES = get_type_hints(Loss)
-_LOSS_RANGES = {"clip_low": (0, 1), "clip_high": (0, None), "dual_clip": (1, None), "kl": (0, None)}
+_LOSS_RANGES = {"clip_low": (0, 1), "clip_high": (0, 1e6), "dual_clip": (1, 1e6), "kl": (0, 1e6)}
 _LOSS_READS = {
     "clip": {"clip_low", "clip_high", "dual_clip"},
     "gspo": {"clip_low", "clip_high", "dual_clip"},
@@ -60,7 +60,7 @@ def build(
         .needs(filled_base.params)
         .union(*(WEIGHTS[rule.name].needs(rule.params) for rule in filled))
     )
-    final = _loss(_brought(stand, weighing), loss or {})
+    final = _loss(_brought(stand, weighing, loss or {}), loss or {})
     _sensible(filled, final)
     return Method(
         name=name,
@@ -172,23 +172,27 @@ def _label(recipe: Recipe, stand: Recipe, extra: list[Recipe]) -> str:
     return weights if stand.name == recipe.on != "dapo" else f"{weights} on {stand.label}"
 
 
-def _brought(stand: Recipe, weighing: Iterable[Recipe]) -> Loss:
-    """The base's loss, with what the weights bring along: an objective in the place of the usual one, clip bounds where
-    the objective reads them, and an averaging where no other base was chosen."""
-    loss = stand.loss
+def _brought(stand: Recipe, weighing: Iterable[Recipe], given: Mapping[str, Any]) -> Loss:
+    """The base's loss, with what the weights bring along: an objective and clip bounds in the place of the usual ones
+    (a base with an objective of its own keeps its bounds), an averaging where no other base was chosen."""
+    changes: dict[str, Any] = {}
+    bringing: dict[str, str] = {}
     for recipe in weighing:
-        changes = dict(recipe.loss_changes)
-        if stand.name != recipe.on:
-            changes.pop("aggregation", None)
-        if "objective" in recipe.loss_changes and loss.objective != "clip":
+        if "objective" in recipe.loss_changes and stand.loss.objective != "clip":
             raise AdvantageError(
                 f"{recipe.label} brings the objective {recipe.loss_changes['objective']}, and {stand.label} is the "
-                f"objective {loss.objective}: a loss has one, so choose another base"
+                f"objective {stand.loss.objective}: a loss has one, so choose another base"
             )
-        if loss.objective not in _LOSS_READS:
-            changes = {name: value for name, value in changes.items() if not name.startswith("clip_")}
-        loss = replace(loss, **changes)
-    return loss
+        for name, value in recipe.loss_changes.items():
+            if name == "aggregation" and stand.name != recipe.on:
+                continue
+            if name.startswith("clip_") and stand.loss.objective != "clip":
+                continue
+            if changes.get(name, value) != value and name not in given:
+                both = f"{bringing[name]} brings {name} {num(changes[name])} and {recipe.label} {num(value)}"
+                raise AdvantageError(f"{both}: set loss.{name}")
+            changes[name], bringing[name] = value, recipe.label
+    return replace(stand.loss, **changes)
 
 
 def _sensible(weights: Iterable[Rule], loss: Loss) -> None:

@@ -16,9 +16,8 @@ from core.advantage.types import Batch, Factor, Loss
 from core.advantage.words import num
 
 
-def mass(advantage: np.ndarray, kept: np.ndarray, batch: Batch, loss: Loss) -> float:
-    """Sum of loss weight x |advantage|, both (N, T), over the kept tokens of all minibatches."""
-    minibatch = np.zeros(len(batch.group), dtype=int) if batch.minibatch is None else batch.minibatch
+def mass(advantage: np.ndarray, kept: np.ndarray, minibatch: np.ndarray, batch: Batch, loss: Loss) -> float:
+    """Sum of loss weight x |advantage|, both (N, T), over the kept tokens of all minibatches; `minibatch` is (N,)."""
     weight = loss_weights(kept, batch.length, batch.max_length, loss.aggregation, minibatch)
     return float((weight[kept] * np.abs(advantage[kept])).sum())
 

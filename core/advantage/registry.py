@@ -2,14 +2,14 @@
 
 To add a method:
 1. Write one small module in `methods/`, with a function that returns an `Outcome`: values, a sentence, and
-   `explain(i, t)`.
-   - a base rule: `rule(batch, params)`, values (N,) or (N, T) (see `methods/bases.py`);
-   - a weight: `rule(state, params)`, values (N,), (P,) or (N, T) as its `per` says (see `methods/polarity.py`,
-     `adora.py`, `a3po.py`). It sees the product so far as `state.advantage`, so an additive rule is the factor
-     (A + b) / A. A rule that drops tokens returns 0 and 1 and sets `selects` (see `selection.py`); an objective belongs
-     to `Loss`.
-   - a rule over the whole step ranks with `top_of_batch`, one that looks at finished advantages sets `last`, and one
-     that adds a term to the loss sets `penalty` (see `covariance.py`).
+   `explain(i, t)`. `methods/polarity.py` and `methods/bases.py` are the shortest to start from.
+   - a base rule: `rule(batch, params)`, values (N,) or (N, T) (see `bases.py`);
+   - a weight: `rule(state, params)`, values (N,), (P,) or (N, T) as its `per` says: "rollout" (`polarity.py`), "group"
+     (`adora.py`) or "token" (`a3po.py`). It sees the product so far as `state.advantage`, so an additive rule is the
+     factor (A + b) / A, which leaves an advantage of 0 as it is: what must reach groups without a signal is a base.
+   - a rule that drops tokens returns 0 and 1 and sets `selects` (see `selection.py`), one over the whole step ranks
+     with `top_of_batch`, one that looks at finished advantages sets `last`, and one that adds a term to the loss sets
+     `penalty` (see `covariance.py`). An objective belongs to `Loss`.
    State the formula, its source and what it assumes in the docstring; give every number a `Param` with its source.
    Handle the group of equal rewards, the group of one, and T = 1.
 2. Make it a `BaseRule` or a `Weight`, a constant of the module, with its formula in one line. It is found from there.

@@ -11,6 +11,7 @@ from core.advantage.groups import group_stats
 from core.advantage.mass import mass, match
 from core.advantage.methods.adora import classify
 from core.advantage.methods.polarity import sign_of
+from core.advantage.minibatches import minibatches
 from core.advantage.registry import BASES, WEIGHTS, turn
 from core.advantage.rules import SELECTED, State
 from core.advantage.types import Batch, Classes, Factor, Method, Penalty, Trace
@@ -27,6 +28,7 @@ def compute(method: Method, batch: Batch, polarity_by: str = "correct") -> Trace
     selections = [_signal(batch)] if method.dynamic_sampling else []
     with_signal = kept = mask & (selections[0].spread(batch) > 0) if selections else mask
     batch = replace(batch, dropped=~with_signal.any(axis=1))
+    minibatch = minibatches(batch.group, batch.counted, batch.minibatches)
     base = BASES[method.base.name].rule(batch, method.base.params)
     started = np.where(mask, base.values if base.values.ndim == 2 else base.values[:, None], 0.0)
     polarity = sign_of(base.values, mask, batch.correct, polarity_by)
@@ -49,7 +51,8 @@ def compute(method: Method, batch: Batch, polarity_by: str = "correct") -> Trace
     if selections:
         factors.insert(0, _merged(selections, batch))
     if method.mass_matched:
-        own, wanted = mass(advantage, kept, batch, method.loss), mass(started, with_signal, batch, method.loss)
+        own = mass(advantage, kept, minibatch, batch, method.loss)
+        wanted = mass(started, with_signal, minibatch, batch, method.loss)
         factors.append(match(own, wanted, batch))
         advantage = advantage * factors[-1].values[:, None]
     return Trace(
@@ -62,6 +65,7 @@ def compute(method: Method, batch: Batch, polarity_by: str = "correct") -> Trace
         kept=kept,
         polarity=polarity,
         classes=_classes(method, batch, factors),
+        minibatch=minibatch,
         penalty=penalty,
     )
 

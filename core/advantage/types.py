@@ -42,7 +42,7 @@ class Batch:
     proxy_logprob: np.ndarray | None = None  # (N, T) under the min-p proxy: see `methods/lp_reg.py`
     proxy_min_p: float | None = None  # the min-p that `proxy_logprob` was made with; None: not known
     rollout: np.ndarray | None = None  # (N,) int: index within its group, for random choices and ties; None: by order
-    minibatch: np.ndarray | None = None  # (N,) int: the optimizer's minibatch; None: one for all
+    minibatches: int = 1  # the optimizer's updates a pass over the step; each takes whole groups
     seed: int = 0  # of the run, for rules that draw
     dropped: np.ndarray | None = None  # (N,) bool: rollouts of groups that dynamic sampling drops; `compute` sets it
 
@@ -173,4 +173,5 @@ class Trace:
     kept: np.ndarray  # (N, T) bool: the token takes part in the loss and its denominators
     polarity: np.ndarray  # (N,) int8: +1 or -1
     classes: Classes
+    minibatch: np.ndarray  # (N,) int32: the optimizer's minibatch of each rollout, by the groups this method trains on
     penalty: Penalty | None = None

@@ -34,20 +34,25 @@ class Answer:
         return self.weight * np.abs(self.trace.advantage)
 
     @cached_property
+    def comparable(self) -> np.ndarray:
+        """(N T,) the advantages in units of the largest, to 12 digits: what only rounding tells apart is equal."""
+        flat = self.trace.advantage.ravel()
+        return np.round(flat / (np.abs(flat).max(initial=0.0) or 1.0), 12)
+
+    @cached_property
     def order(self) -> np.ndarray:
-        """(N T,) the indices that sort the flattened advantages."""
-        return np.argsort(self.trace.advantage, axis=None)
+        """(N T,) the indices that sort `comparable`."""
+        return np.argsort(self.comparable)
 
 
 def answer(method: Method, batch: Batch, polarity_by: str = "correct", ratio: np.ndarray | None = None) -> Answer:
-    """The method's trace on the batch, and its loss weights by `batch.minibatch`.
+    """The method's trace on the batch, and its loss weights, by the minibatches that its own choice of groups makes.
 
     `ratio` (N, T): importance ratios as stored, NaN on tokens without one. They are those of the run's own updates:
     `clipped` says what this method's bounds would have stopped there. Raises AdvantageError like `compute`.
     """
     trace = compute(method, batch, polarity_by)
-    minibatch = np.zeros(len(batch.group), dtype=np.int64) if batch.minibatch is None else batch.minibatch
-    weight = loss_weights(trace.kept, batch.length, batch.max_length, method.loss.aggregation, minibatch)
+    weight = loss_weights(trace.kept, batch.length, batch.max_length, method.loss.aggregation, trace.minibatch)
     factor = np.ones(trace.advantage.shape)
     for one in trace.factors:
         if one.id != MASS_MATCHED:

@@ -10,8 +10,10 @@ from core.advantage import Batch
 from core.counterfactual.answer import Answer
 from core.counterfactual.ranks import average_ranks, correlation
 
-TOLERANCE = 1e-6
-"""Advantages that differ by no more than this x max(1, |A|) are equal: so much may float32 storage change."""
+TOLERANCE = 1e-4
+"""Advantages that differ by no more than this x |A| are equal: another eps is no other advantage."""
+FACTOR_TOLERANCE = 1e-6
+"""The same for the products of factors, x max(1, |factor|): so much may float32 storage change."""
 ROUNDING = 1e-9
 """A share of mass below this is the rounding of sums."""
 
@@ -28,7 +30,7 @@ class Pair:
     moved: float | None  # 0 to 1: half of sum |a's signed mass - b's|, each of total 1; None where one has no mass
     scale: float | None  # a's advantage mass over b's: how much larger its step is; None where b has none
     difference: np.ndarray  # (N, T) advantage of a minus advantage of b
-    changed: np.ndarray  # (N, T) bool: |difference| > TOLERANCE x max(1, |A|)
+    changed: np.ndarray  # (N, T) bool: |difference| > TOLERANCE x |A|, the larger of the two
     flipped: np.ndarray  # (N, T) bool: one is positive, the other negative
     by_factor: np.ndarray  # (N, T) bool: the factors multiply to something else; mass matching left out
 
@@ -45,7 +47,7 @@ def compare(a: Answer, b: Answer, batch: Batch) -> Pair:
     either = a.trace.kept | b.trace.kept
     tokens = max(int(either.sum()), 1)
     difference = ours - theirs
-    changed = np.abs(difference) > TOLERANCE * np.maximum(1.0, np.maximum(np.abs(ours), np.abs(theirs)))
+    changed = np.abs(difference) > TOLERANCE * np.maximum(np.abs(ours), np.abs(theirs))
     flipped = ours * theirs < 0
     mass, other = a.mass.sum(), b.mass.sum()
     return Pair(
@@ -57,7 +59,7 @@ def compare(a: Answer, b: Answer, batch: Batch) -> Pair:
         difference=difference,
         changed=changed,
         flipped=flipped,
-        by_factor=batch.mask & (np.abs(a.factor - b.factor) > TOLERANCE * np.maximum(1.0, np.abs(a.factor))),
+        by_factor=batch.mask & (np.abs(a.factor - b.factor) > FACTOR_TOLERANCE * np.maximum(1.0, np.abs(a.factor))),
     )
 
 
@@ -65,7 +67,7 @@ def _ranks(answer: Answer, chosen: np.ndarray) -> np.ndarray:
     """Ranks of the advantages among the chosen tokens (N, T), flat."""
     flat = chosen.ravel()
     order = answer.order
-    return average_ranks(answer.trace.advantage.ravel(), order[flat[order]])[flat]
+    return average_ranks(answer.comparable, order[flat[order]])[flat]
 
 
 def _moved(a: Answer, b: Answer) -> float:

@@ -58,7 +58,8 @@ def series(
       no tokens of this split, the same in every row;
     - `skipped`: None, or in one sentence why this step cannot be computed; then both lists are empty;
     - `methods`: for each method its `label`, `mass_positive_base`, `mass_negative_base`, `mass_positive`,
-      `mass_negative`, `favorable_share`, `mean_weight`, `kept_share`, `clip_share` (see `Summary`);
+      `mass_negative`, `quartile_mass` (a list from the least to the most likely quarter of the tokens, None without
+      log-probs), `favorable_share`, `mean_weight`, `kept_share`, `clip_share` (see `Summary`);
     - `pairs`: for each pair `a` < `b`, places in `methods`, its `rank_correlation`, `changed_share`, `flipped_share`,
       `moved`, `scale` (see `Pair`).
 
@@ -111,6 +112,7 @@ def _of_method(one: Answer, batch: Batch) -> dict[str, Any]:
         "mass_negative": found.mass.negative,
         "favorable_share": found.favorable_share,
         "mean_weight": found.mean_weight,
+        "quartile_mass": None if found.quartiles is None else found.quartiles.mass.sum(axis=0).tolist(),
         "kept_share": found.kept_share,
         "clip_share": found.clip_share,
     }

@@ -14,18 +14,23 @@ from core.config import ExperimentConfig, dump
 from core.runs.folders import runs_option
 from core.runs.preset import presets
 
+PLAIN = "grpo"
+"""The preset that others change."""
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 
 
 def command_for(experiment: ExperimentConfig, root: Path | None = None) -> str:
-    """`python -m core run PRESET --set …`, from the preset that needs the fewest changes; `root` is where it runs."""
+    """`python -m core run PRESET --set …`, from the preset that needs the fewest changes, of several such the plain
+    one; `root` is where it runs.
+    """
     wanted = flat(experiment)
     candidates = []
     for preset in presets():
         there = flat(preset.config)
+        there["name"] = preset.config.name_of(experiment)
         changes = {key: value for key, value in wanted.items() if there.get(key, _absent) != value}
-        candidates.append((len(changes), preset.id, changes))
-    _, preset_id, changes = min(candidates, key=lambda candidate: candidate[:2])
+        candidates.append((len(changes), preset.id != PLAIN, preset.id, changes))
+    *_, preset_id, changes = min(candidates, key=lambda candidate: candidate[:3])
     words = ["python", "-m", "core", "run", f"runs/presets/{preset_id}.yaml"]
     for key, value in changes.items():
         if key == "name":

@@ -183,9 +183,9 @@ def _check_advantages(lab: StepLab, again: Replay, split: str, report: CheckRepo
     _compare("advantage", stored, product, place, report, "as base x factors")
     _check_penalty(stored, trace, mask, place, report)
     if split == "train":
-        minibatch = stored["minibatch"][np.cumsum(batch.length) - 1]
-        aggregation = again.config.build_method().loss.aggregation
-        weight = loss_weights(trace.kept, batch.length, batch.max_length, aggregation, np.nan_to_num(minibatch))
+        _compare("minibatch", stored, np.repeat(trace.minibatch, batch.length), place, report)
+        aggregation = trace.method.loss.aggregation
+        weight = loss_weights(trace.kept, batch.length, batch.max_length, aggregation, trace.minibatch)
         _compare("loss_weight", stored, weight[mask], place, report, least=0)
         _check_masses(lab, stored, report)
         _check_tis(lab, stored, again.config.tis, place, report)

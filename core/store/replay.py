@@ -51,8 +51,7 @@ def stored_batch(lab: StepLab, config: RunConfig, split: str = "train") -> tuple
     """
     where = f"{lab.run}, step {lab.step}, {split}"
     rollouts = lab.arrays(
-        'SELECT "group", rollout, reward, correct, length, truncated, minibatch::DOUBLE AS minibatch FROM rollouts '
-        "WHERE split = ? ORDER BY ALL",
+        'SELECT "group", rollout, reward, correct, length, truncated FROM rollouts WHERE split = ? ORDER BY ALL',
         [split],
     )
     group, rollout, length = rollouts["group"], rollouts["rollout"], rollouts["length"]
@@ -87,7 +86,7 @@ def stored_batch(lab: StepLab, config: RunConfig, split: str = "train") -> tuple
         step=lab.step,
         total_steps=config.schedule_steps or config.steps,
         rollout=rollout.astype(np.int64),
-        minibatch=None if np.isnan(rollouts["minibatch"]).any() else rollouts["minibatch"].astype(np.int64),
+        minibatches=config.updates.minibatches if split == "train" else 1,
         seed=config.seed,
         proxy_min_p=None if padded["proxy_logprob"] is None else config.proxy_min_p,
         **padded,

@@ -39,9 +39,9 @@ from core.train.policy import load_policy
 from core.train.prompts import Cursor
 from core.train.ranks import check_alike, score, score_with_proxy
 from core.train.reporter import Reporter, TrainingError
-from core.train.sampler import Sampler, without_signal
+from core.train.sampler import Sampler
 from core.train.samples import Samples
-from core.train.update import NotFiniteError, Plan, Updated, Updater, minibatches
+from core.train.update import NotFiniteError, Plan, Updated, Updater
 
 ADAPTER = "adapter"
 
@@ -206,7 +206,8 @@ class Trainer:
 
     def _trace(self, samples: Samples, number: int) -> None:
         record = samples.record
-        batch = samples.batch(number, self.schedule_steps, self.config.seed, self.proxy_min_p)
+        config = self.config
+        batch = samples.batch(number, self.schedule_steps, config.seed, config.updates.minibatches, self.proxy_min_p)
         record.trace = compute(self.method, batch, self.config.polarity_by)
         record.group_kept = np.bincount(record.group, record.trace.kept.any(axis=1)) > 0
 
@@ -214,11 +215,8 @@ class Trainer:
         """The factor trace, what the aggregation makes of each token, and from both the plan of the update."""
         record, loss = samples.record, self.method.loss
         with clock("advantage"):
-            trained = np.ones(len(record.prompt_id), dtype=bool)
-            if self.method.dynamic_sampling:
-                trained = ~without_signal(record.group, record.reward)
-            record.minibatch = minibatches(record.group, trained, self.config.updates.minibatches)
             self._trace(samples, number)
+            record.minibatch = record.trace.minibatch
             record.loss_weight = loss_weights(
                 record.trace.kept, record.length, record.max_length, loss.aggregation, record.minibatch
             )

@@ -29,7 +29,9 @@ class Samples:
         prompts = [self.prompt_ids[group] for group in self.record.group]
         return Sequences(prompts, self.record.token_ids, self.record.length)
 
-    def batch(self, step: int, total_steps: int, seed: int = 0, proxy_min_p: float | None = None) -> Batch:
+    def batch(
+        self, step: int, total_steps: int, seed: int = 0, minibatches: int = 1, proxy_min_p: float | None = None
+    ) -> Batch:
         """What the advantage rules see: the arrays as they are stored, in float32.
 
         `seed` is the run's; `proxy_min_p` the one that `record.proxy_logprob` was made with.
@@ -51,7 +53,7 @@ class Samples:
             proxy_logprob=record.proxy_logprob,
             proxy_min_p=None if record.proxy_logprob is None else proxy_min_p,
             rollout=record.rollout,
-            minibatch=record.minibatch,
+            minibatches=minibatches if record.split == "train" else 1,
             seed=seed,
         )
 

@@ -200,11 +200,3 @@ class Updater:
             if values is not None:
                 array[rows, :width] = taken & values.cpu().numpy()
         return loss, policy_loss, penalty_loss
-
-
-def minibatches(group: np.ndarray, trained: np.ndarray, count: int) -> np.ndarray:
-    """(N,) the minibatch of each rollout: the groups that are `trained` (P,) split evenly into `count`, in order."""
-    of_group = np.zeros(len(trained), dtype=np.int32)
-    for minibatch, groups in enumerate(np.array_split(np.flatnonzero(trained), count)):
-        of_group[groups] = minibatch
-    return of_group[group]

@@ -169,7 +169,9 @@ def test_the_proxys_min_p_is_lp_regs_own_or_what_is_to_be_recorded() -> None:
     assert (recording.proxy_min_p, read_back(recording)) == (0.05, recording)
     assert parse_run({"method": "lp_reg"}).proxy_min_p == 0.02
     own = {"method": {"name": "lp_reg", "set": {"min_p": 0.1}}, "record": {"proxy_min_p": 0.05}}
-    assert parse_run(own).proxy_min_p == 0.1
+    with pytest.raises(ConfigError, match=r"record.proxy_min_p is 0.05, but lp_reg.min_p is 0.1 and decides: leave"):
+        parse_run(own)
+    assert parse_run({**own, "record": {}}).proxy_min_p == 0.1
     assert parse_run({"method": {"name": "a3po", "also": ["lp_reg"]}}).proxy_min_p == 0.02
 
 
@@ -263,6 +265,26 @@ def test_files_that_are_no_config(tmp_path: Path) -> None:
 def test_an_empty_file_is_all_defaults(tmp_path: Path) -> None:
     (tmp_path / "empty.yaml").write_text("# nothing\n")
     assert load(tmp_path / "empty.yaml").run == RunConfig()
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        (["method.name=a_grae"], "A-GRAE"),
+        (["method={name: a3po, base: dapo}"], "A3PO on DAPO"),
+        (["methods=[psr, nsr]"], "PSR, NSR"),
+        (["methods=[psr]", "seeds=[0, 1]"], "PSR"),
+        (["method.name=psr", "name=mine"], "mine"),
+        (["method.name=grpo"], "Small pool"),
+        (["method.set.eps=0.1", "steps=5"], "Small pool"),
+    ],
+)
+def test_a_configs_name_speaks_of_its_own_methods(tmp_path: Path, changes: list[str], name: str) -> None:
+    (tmp_path / "a.yaml").write_text("name: Small pool\nmethod: grpo\n")
+    changed = load(tmp_path / "a.yaml", changes)
+    assert changed.name == name
+    assert len(changed.methods) * len(changed.seeds) > 1 or [run.name for run in changed.expand(None)] == [name]
+    assert load(tmp_path / "a.yaml", changes, "given").name == "given"
 
 
 def test_a_name_given_apart_wins(tmp_path: Path) -> None:

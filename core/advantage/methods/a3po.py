@@ -73,8 +73,8 @@ def _check(given: Params) -> None:
     falling = given.get("alpha") != 0 or given.get("decay_fraction") is not None
     if given.get("schedule") in ("linear", "decay") and falling:
         raise AdvantageError(
-            f"a3po.schedule is {given['schedule']}, but ρ falls to 1 by a3po.alpha already: set alpha to 0 to have it "
-            "fall another way"
+            f"a3po.schedule is {given['schedule']}, but ρ falls to 1 by a3po.alpha already: set alpha to 0 and "
+            "leave out decay_fraction, to have it fall another way"
         )
 
 

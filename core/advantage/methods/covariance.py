@@ -19,8 +19,10 @@ import numpy as np
 
 from core.advantage.ranking import counts, rollout_index, top_of_batch
 from core.advantage.rules import NOTHING, Outcome, Param, Params, State, Weight
-from core.advantage.types import Batch
+from core.advantage.types import AdvantageError, Batch
 from core.advantage.words import num, percent
+
+COV_LOW, COV_HIGH = 1.0, 5.0
 
 
 def covariance(state: State) -> np.ndarray:
@@ -85,6 +87,12 @@ def _mixed(value: np.ndarray) -> np.ndarray:
     return value ^ (value >> np.uint64(31))
 
 
+def _check(given: Params) -> None:
+    low, high = given.get("cov_low", COV_LOW), given.get("cov_high", COV_HIGH)
+    if low >= high:
+        raise AdvantageError(f"clip_cov.cov_low is {num(low)}, which is not below cov_high, {num(high)}")
+
+
 _NEEDS = frozenset({"trainer_logprob"})
 
 KL_COV = Weight(
@@ -107,9 +115,10 @@ CLIP_COV = Weight(
     "× 0 on a random ratio of the tokens with low < cov < high",
     params=(
         Param("ratio", 0.0002, "share of the step's tokens that loses its gradient, one at least [P]", low=0, high=1),
-        Param("cov_low", 1.0, "only tokens of higher cov are drawn [C]", low=-100, high=100),
-        Param("cov_high", 5.0, "only tokens of lower cov are drawn [C]", low=-100, high=100),
+        Param("cov_low", COV_LOW, "only tokens of higher cov are drawn [C]", low=-100, high=100),
+        Param("cov_high", COV_HIGH, "only tokens of lower cov are drawn [C]", low=-100, high=100),
     ),
     needs=lambda params: _NEEDS,
     last=True,
+    check=_check,
 )

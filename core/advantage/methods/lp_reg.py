@@ -47,10 +47,11 @@ def protect(state: State, params: Params) -> Outcome:
         )  # fmt: skip
         return f"p = {p} is among {place}; {proxy}"
 
+    which = "" if batch.proxy_min_p is None else f" (min-p {num(min_p)})"
     held = int((chosen & ~filtered).sum())
     reason = (
-        f"{num(params['coefficient'])} × KL to the min-p {num(min_p)} proxy on {count} of the {n} tokens with a "
-        f"negative advantage, the least likely; the proxy knows {held} of them"
+        f"{num(params['coefficient'])} × KL to the proxy{which} on {count} of the {n} tokens with a negative "
+        f"advantage, the least likely; the proxy knows {held} of them"
     )
     return Outcome(np.where(chosen, params["coefficient"], 0.0), reason, explain)
 

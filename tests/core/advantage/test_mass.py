@@ -12,8 +12,7 @@ WEIGHTED = sorted(name for name, recipe in recipes().items() if recipe.weights)
 
 
 def mass(trace, one):
-    minibatch = np.zeros(len(one.group), int) if one.minibatch is None else one.minibatch
-    weight = loss_weights(trace.kept, one.length, one.max_length, trace.method.loss.aggregation, minibatch)
+    weight = loss_weights(trace.kept, one.length, one.max_length, trace.method.loss.aggregation, trace.minibatch)
     return (weight * np.abs(trace.advantage)).sum()
 
 
@@ -26,7 +25,7 @@ def mass(trace, one):
 )
 def test_the_mass_as_the_loss_weighs_it_is_the_base_rules(one, name, base, split, also):
     if split:
-        one = replace(one, minibatch=one.group % 2)
+        one = replace(one, minibatches=2)
     own = {rule.name for rule in recipes()[name].weights}
     also = [other for other in also if not own & {rule.name for rule in recipes()[other].weights}]
     if name == "kl_cov" and base == "rloo":

@@ -22,12 +22,19 @@ def test_weights_are_those_of_the_methods_own_loss():
 
 
 def test_minibatches_have_weights_of_their_own():
-    rollouts = batch([0, 0, 1, 1], [1, 0, 1, 0], [1, 3, 2, 2], minibatch=np.array([1, 1, 0, 0]))
+    rollouts = batch([0, 0, 1, 1], [1, 0, 1, 0], [1, 3, 2, 2], minibatches=2)
     found = asked("dapo", rollouts).weight
     np.testing.assert_allclose(found[:2], [[1 / 4, 0, 0], [1 / 4] * 3])
     np.testing.assert_allclose(found[2:], [[1 / 4, 1 / 4, 0]] * 2)
-    one = asked("dapo", replace(rollouts, minibatch=None)).weight
+    one = asked("dapo", replace(rollouts, minibatches=1)).weight
     np.testing.assert_allclose(one[0], [1 / 8, 0, 0])
+
+
+def test_minibatches_are_those_of_the_groups_that_the_method_itself_keeps():
+    """What DAPO drops it splits into no minibatch; GRPO, asked about the same step, splits all groups."""
+    rollouts = batch([0, 0, 1, 1, 2, 2, 3, 3], [1, 1, 1, 1, 1, 0, 1, 0], [1] * 8, minibatches=2)
+    assert asked("dapo", rollouts).weight[:, 0].tolist() == [0, 0, 0, 0, 0.5, 0.5, 0.5, 0.5]
+    assert asked("grpo", rollouts).weight[:, 0].tolist() == [0.25] * 8
 
 
 @given(batches(), specs)

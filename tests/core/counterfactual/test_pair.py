@@ -58,11 +58,13 @@ def test_a_flipped_push_is_moved_mass():
     assert pair("dr_grpo", "pm1", batch([0, 0], [0.4, 0.2])).moved == pytest.approx(0.5)
 
 
-def test_large_advantages_have_more_room_for_rounding():
-    rollouts = batch([0, 0], [100, 0])
-    near, far = (f"polarity;base=dr_grpo;positive={factor}" for factor in (1.0000005, 1.000002))
-    assert pair("dr_grpo", near, rollouts).changed_share == 0
-    assert pair("dr_grpo", far, rollouts).changed_share == 0.5
+def test_what_differs_in_the_fifth_digit_is_no_change_whatever_its_size():
+    near, far = (f"polarity;base=dr_grpo;positive={value};negative={value}" for value in (1.00005, 1.0002))
+    for reward in (100, 1e-3):
+        rollouts = batch([0, 0], [reward, 0])
+        assert pair("dr_grpo", near, rollouts).changed_share == 0
+        assert pair("dr_grpo", far, rollouts).changed_share == 1
+    assert pair("grpo;eps=1e-9", "grpo", batch([0, 0], [1, 0])).changed_share == 0
 
 
 def test_nothing_in_common():
@@ -87,7 +89,7 @@ def test_the_numbers_are_those_of_the_tokens(rollouts, first, second):
     either = a.trace.kept | b.trace.kept
     assume(either.any())
     ours, theirs = a.trace.advantage[either], b.trace.advantage[either]
-    far = np.abs(ours - theirs) > TOLERANCE * np.maximum(1, np.maximum(np.abs(ours), np.abs(theirs)))
+    far = np.abs(ours - theirs) > TOLERANCE * np.maximum(np.abs(ours), np.abs(theirs))
     assert found.changed_share == pytest.approx(far.mean())
     assert found.flipped_share == pytest.approx((np.sign(ours) * np.sign(theirs) == -1).mean())
     wanted = pd.Series(ours).rank().corr(pd.Series(theirs).rank())

@@ -63,6 +63,7 @@ def test_rows_are_what_each_step_gives_alone(lab):
         assert (found["mass_positive_base"], found["mass_negative_base"]) == (
             alone.base_mass.positive, alone.base_mass.negative,
         )  # fmt: skip
+        np.testing.assert_array_equal(found["quartile_mass"], alone.quartiles.mass.sum(axis=0))
         for name in ("favorable_share", "mean_weight", "kept_share", "clip_share"):
             assert found[name] == getattr(alone, name)
     assert [(pair["a"], pair["b"]) for pair in row["pairs"]] == [(0, 1), (0, 2), (1, 2)]

@@ -88,6 +88,8 @@ def test_killed_and_resumed_ends_the_same(root: Path, workers: Workers) -> None:
             assert "died without saying why" in info.error, (path / "log.txt").read_text()
             killed_at.append(readable(path))
             continue
+        if info.state == "queued":
+            continue  # killed before it could say that it is there
         assert (info.state, info.step) == ("finished", 8), (path / "log.txt").read_text()
         assert adapter(path) == adapter(whole)
         assert stored(path) == expected

@@ -205,7 +205,7 @@ def test_a_gap_without_a_correction_passes_live_and_sealed(tmp_path: Path) -> No
 def _penalised(tmp_path_factory: pytest.TempPathFactory) -> Path:
     method = {"name": "lp_reg", "set": {"lp_reg.ratio": 0.2, "min_p": 0.3}, "mass_matched": True, "also": ["polarity"]}
     root = tmp_path_factory.mktemp("penalised")
-    return make_run(root, "lp", method=method, steps=2, prompts=3, group_size=4, record={"proxy_min_p": 0.5})
+    return make_run(root, "lp", method=method, steps=2, prompts=3, group_size=4)
 
 
 @pytest.fixture
@@ -222,7 +222,7 @@ def penalised_dir(_penalised: Path, tmp_path: Path) -> Path:
         ("tokens", column("proxy_logprob", nudge(-2.0, at=3)), "position 3: proxy_logprob is "),
         ("tokens", column("proxy_logprob", lambda v: pa.nulls(len(v))), "needs proxy_logprob"),
         ("rollouts", column("f_mass_matched", nudge(0.01, at=2)), "f_mass_matched is"),
-        ("rollouts", column("minibatch", lambda v: pa.array(range(len(v)))), "loss_weight is"),
+        ("rollouts", column("minibatch", lambda v: pa.array(range(len(v)))), "minibatch is"),
     ],
 )
 def test_a_penalty_a_proxy_or_a_mass_that_is_not_what_trained_is_seen(
@@ -299,16 +299,17 @@ def test_replay_gives_the_trace_that_trained(run_dir: Path, settings: RunConfig)
 
 def test_replay_has_all_that_the_rules_saw(penalised_dir: Path) -> None:
     config = read_run(penalised_dir / "config.yaml")
-    assert config.proxy_min_p == 0.3, "the method's own, whatever is recorded for others"
+    assert config.proxy_min_p == 0.3
     train = records(config, 2)[1].splits[0]
     batch = replay(penalised_dir, "lp", 1).batch
     mask = batch.mask
-    for name in ("rollout", "minibatch", "group"):
+    assert batch.minibatches == config.updates.minibatches
+    for name in ("rollout", "group"):
         assert getattr(batch, name).tolist() == getattr(train, name).tolist(), name
     assert (batch.seed, batch.proxy_min_p) == (config.seed, 0.3)
     assert np.array_equal(batch.proxy_logprob[mask], train.proxy_logprob[:, : mask.shape[1]][mask])
     assert (batch.proxy_logprob[mask] == PROXY_DROPPED).any()
-    assert replay(penalised_dir, "lp", 0, "probe").batch.minibatch is None
+    assert replay(penalised_dir, "lp", 0, "probe").batch.minibatches == 1
 
 
 def test_random_rules_draw_with_the_runs_seed(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_a_run_from_before_a_column_opens_with_nulls_live_and_sealed(tmp_path: P
         nulls = lab.rows(f"SELECT {', '.join(LATER['metrics'])} FROM metrics")
         assert nulls == [dict.fromkeys(LATER["metrics"])] * 3
         batch = replay(lab, "old", 1).batch
-        assert batch.proxy_logprob is None and batch.proxy_min_p is None and set(batch.minibatch) == {0, 1}
+        assert batch.proxy_logprob is None and batch.proxy_min_p is None and batch.minibatches == 2
         assert len(group_tokens(lab, "old", 0, "train", 0)) > 0
         assert Follower(path).read().metrics["reward"].notna().all()
         report = check(path)

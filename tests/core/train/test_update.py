@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from core.advantage import Loss, Penalty, loss_weights
+from core.advantage.minibatches import minibatches
 from core.config import parse_run
 from core.train.policy import Policy
-from core.train.update import NotFiniteError, Plan, Updater, minibatches
+from core.train.update import NotFiniteError, Plan, Updater
 from tests.core import tiny
 from tests.core.train.test_forward import sequences
 
@@ -23,7 +24,7 @@ def plan(policy, count=1, trained=(True,) * 5, aggregation="token_mean", seed=1)
     rows = sequences()
     old, _ = policy.scorer.score(rows)
     kept = (np.arange(15)[None, :] < rows.length[:, None]) & np.array(trained)[GROUP][:, None]
-    minibatch = minibatches(GROUP, np.array(trained), count)
+    minibatch = minibatches(GROUP, np.array(trained)[GROUP], count)
     advantage = np.random.default_rng(seed).normal(size=20)[:, None] * kept
     return Plan(rows, old, advantage, loss_weights(kept, rows.length, 15, aggregation, minibatch), None, minibatch)
 
@@ -55,9 +56,9 @@ def test_one_sgd_step_is_the_plain_policy_gradient():
 
 def test_minibatches_take_whole_groups_and_the_same_ones_every_epoch():
     group = np.repeat(np.arange(6), 3)
-    assert minibatches(group, np.ones(6, bool), 3).tolist() == np.repeat([0, 0, 1, 1, 2, 2], 3).tolist()
+    assert minibatches(group, np.ones(18, bool), 3).tolist() == np.repeat([0, 0, 1, 1, 2, 2], 3).tolist()
     trained = np.array([True, False, True, False, True, True])
-    split = minibatches(group, trained, 2)[::3]
+    split = minibatches(group, np.repeat(trained, 3), 2)[::3]
     assert split[trained].tolist() == [0, 0, 1, 1]
 
     ours, config = policy(updates={"minibatches": 2, "epochs": 2})

@@ -22,8 +22,16 @@ def test_positives_count_fully_from_a_on():
     assert damped == pytest.approx(full / 2)
 
 
-def test_rewards_beyond_one_stay_finite():
-    assert np.isfinite(compute(build("a_grae"), batch([0, 0], [5, -3])).advantage).all()
+@pytest.mark.parametrize(
+    ("base", "reward"), [("grpo", [1, 0, -1, 0]), ("grpo", [2, 1, 1, 0.5]), ("pm1", [1] * 4), ("pm1", [0] * 4)]
+)
+def test_a_group_without_a_share_between_0_and_1_keeps_its_advantage(base, reward):
+    """No group may drown the batch by a division by almost nothing."""
+    one = batch([0] * 4 + [1] * 4, [*reward, 1, 0, 0, 0])
+    trace = compute(build("a_grae", base=base), one)
+    np.testing.assert_array_equal(trace.factors[-1].values[:4], 1)
+    assert abs(trace.advantage).max() < 10
+    assert "no difficulty to go by" in trace.factors[-1].explain(0, 0)
 
 
 def test_groups_that_dynamic_sampling_drops_do_not_count():
