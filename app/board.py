@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from app import actions, urls, widgets
 from app.board_table import (
@@ -24,6 +24,7 @@ from app.board_table import (
     Table,
     Typed,
     decode,
+    drawable,
     encode,
     frame,
     of_batch,
@@ -34,17 +35,23 @@ from app.inert import inert_markdown, visible
 from app.views.whatif_source import Source
 from app.words import count
 from core.advantage import AdvantageError, Batch, Method, batch_from_json
-from core.advantage.files import refuse_lone_rollouts
+from core.advantage.files import parse_json, refuse_lone_rollouts
 from core.advantage.ranking import rollout_index
-from core.counterfactual.examples import EXAMPLES
+from core.counterfactual.examples import EXAMPLES, Example
 
 FIRST = "one_right"
 OWN = ""
 """What the picker of examples holds for a board of one's own."""
+EMPTY = "empty"
+"""What it holds for a table to start from."""
+START = Table((Row(reward=1.0, length=5), Row(reward=0.0, length=5)))
+"""That table: a right answer and a wrong one, the least that methods can compare."""
 MOST_IN_ADDRESS = 8_000
 """Characters; a longer board is kept in the session, under its digest."""
 FORGOTTEN: dict[str, Any] = {"group": None, "rollout": None, "position": None, "diff": None}
 """What was chosen on a board means nothing on the next one."""
+CHOSEN = ("m", "scope", "group", "rollout", "diff")
+"""An address with any of these says itself what to look at; a plain link to an example has none."""
 HELD = "."
 """What such a digest begins with; no packed board does."""
 SLOW = 20
@@ -56,29 +63,40 @@ Each row is one rollout: what it was rewarded with, how many tokens it has, and 
 
 - **prompt**: rollouts of one prompt form a group; leave it empty for the prompt of the row above.
 - **token probabilities**: one a token (`0.9 0.5 0.1`), one number for all, or nothing; then they are made up.
-- **length**: may stay empty where there is a probability or a word for each token.
+- **length**: may stay empty where there is a probability or a word for each token. Change it alone, and they are cut
+  or start again from the first.
 - **truncated**: the length limit cut the answer off.
 - More columns: **token entropies** in nats for methods that read them, and the **words** that stand for the tokens.
 
-The address holds the whole board, so its link shares it. A batch file is what `python -m core advantage` reads.
+The address holds the whole board. A lab answers its own machine alone, unless it was started otherwise: elsewhere, open
+what the link has from `/whatif` on in a lab there, or hand on BATCH.json, which `python -m core advantage` reads too.
 """
 
 
-def source() -> Source | None:
-    """Draw the blackboard's widgets; None where something is missing or wrong, which has then been said."""
+def source(picker: DeltaGenerator) -> Source | None:
+    """Draw the blackboard's widgets, its examples into `picker`; None where something is missing or wrong, which has
+    then been said.
+    """
     text, example = _now()
     board = _decoded(text)
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+    also: dict[str, Any] = {}
+    if example:
+        _show(EXAMPLES[example])
+        also = {} if urls.list_param("m") else {"m": EXAMPLES[example].methods}  # an edit leaves the example, not these
+    with picker:
         _examples(example)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         _open()
         place = st.empty()  # the download, once the board has been read
+        if isinstance(board, Table):
+            _limits(board, also)
         more = _more(board)
-        widgets.how_to_read(HOW, "Help")
-    if example:
-        st.caption(inert_markdown(EXAMPLES[example].look))
+        widgets.how_to_read(HOW, "How to type")
     try:
         if isinstance(board, Table):
-            _table(board, more, EXAMPLES[example].methods if example and not urls.list_param("m") else ())
+            _table(board, more, also)
+        if example:  # under the table, which stays in its place when an edit makes it one's own
+            st.caption(inert_markdown(EXAMPLES[example].look))
         typed, batch = _read(text)
     except (BoardError, AdvantageError) as error:
         st.error(inert_markdown(error), icon=":material/error:")
@@ -102,6 +120,12 @@ def source() -> Source | None:
     )
 
 
+def _show(example: Example) -> None:
+    """A plain link to an example opens on what it is about."""
+    if not any(urls.param(name) for name in CHOSEN):
+        urls.set_params(diff=example.diff, scope=example.scope)
+
+
 def _refusal(method: Method, batch: Batch, lone: str) -> str:
     """Why a method that compares the rollouts of a prompt has no answer to one with a single rollout."""
     try:
@@ -123,7 +147,7 @@ def _read(text: str) -> tuple[Typed, Batch]:
     if isinstance(board, Table):
         typed = read(board)
         return typed, batch_from_json(typed.data, board.correct_from)
-    batch = batch_from_json(board.data, board.correct_from)
+    batch = drawable(batch_from_json(board.data, board.correct_from))
     tokens = [[f"t{t + 1}" for t in range(n)] for n in batch.length.tolist()]
     return Typed(board.data, [f"group {group}" for group in batch.groups], tokens, []), batch
 
@@ -167,25 +191,26 @@ def _fetched(text: str) -> str:
 
 
 def _examples(example: str) -> None:
-    names = [*EXAMPLES] if example else [OWN, *EXAMPLES]
+    titles = {EMPTY: "Empty table", **{name: each.title for name, each in EXAMPLES.items()}}
+    if not example:
+        titles = {OWN: "Your own", **titles}
     key = "board:example"
     st.session_state[key] = example
 
     def write() -> None:
         name = st.session_state[key]
-        if name:
-            scope = "step" if len(EXAMPLES[name].prompts) > 1 else None
-            chosen = {**FORGOTTEN, "example": name, "b": None, "scope": scope, "m": EXAMPLES[name].methods}
-            urls.set_params(**chosen)
+        if name == EMPTY:
+            _write(START, **FORGOTTEN, scope=None, m=None)
+        elif name:
+            chosen = EXAMPLES[name]
+            shown = {"m": chosen.methods, "scope": chosen.scope, "diff": chosen.diff}
+            urls.set_params(**{**FORGOTTEN, **shown, "example": name, "b": None})
 
-    st.selectbox(
-        "Example", names, key=key, on_change=write, width=320,
-        format_func=lambda name: EXAMPLES[name].title if name else "Your own",
-    )  # fmt: skip
+    st.selectbox("Example", list(titles), key=key, on_change=write, width=360, format_func=titles.__getitem__)
 
 
 def _open() -> None:
-    with st.popover("Open a batch file", icon=":material/upload:"):
+    with st.popover("Open a file", icon=":material/upload:"):
         key = "board:file"
         size = f"{MOST_BYTES // 1_000_000} MB"
 
@@ -208,10 +233,11 @@ def _load(content: bytes, name: str) -> None:
         if len(content) > MOST_BYTES:
             raise BoardError(f"it is larger than {MOST_BYTES // 1_000_000} MB")
         try:
-            data = json.loads(content)
+            data = parse_json(content.decode("utf-8-sig"))
         except (ValueError, RecursionError) as error:
-            raise BoardError("it is not JSON") from error
-        batch_from_json(data)
+            words = str(error) if "twice" in str(error) else "it is not JSON"
+            raise BoardError(words) from error
+        drawable(batch_from_json(data))
     except (BoardError, AdvantageError) as error:
         actions.flash(inert_markdown(f"“{visible(name)[:80]}” cannot be used: {error}."), "bad")
         return
@@ -227,7 +253,8 @@ def _file(board: Filed, batch: Batch) -> None:
         st.markdown(f"{said}{', too large for a link: it stays in this tab' if kept else ''}.")
         if len(batch.group) <= MOST_ROWS and batch.length.max() <= MOST_TOKENS:
             st.button(
-                "Edit as a table", icon=":material/edit:", type="tertiary", help="Probabilities to 4 digits",
+                "Edit as a table", icon=":material/edit:", type="tertiary",
+                help="Probabilities to 4 digits; other log-probs and the seed stay behind",
                 on_click=lambda: _write(replace(of_batch(board.data), correct_from=board.correct_from)),
             )  # fmt: skip
 
@@ -237,38 +264,41 @@ def _more(board: Table | Filed) -> bool:
     if isinstance(board, Filed):
         return False
     used = any(row.entropies or row.words for row in board.rows)
-    return widgets.switch("Entropies and words", param="more", default=used, help="Two more columns")
+    return widgets.switch("More columns", param="more", default=used, help="The tokens' entropies, and words")
 
 
-def _table(table: Table, more: bool, methods: Sequence[str]) -> None:
-    """The editor, and what holds for all rows. An edit goes to the address, and the page is drawn anew from there;
-    `methods` go with it: those of the example that was the start.
-
-    Raises BoardError for more than an address or a session holds.
-    """
-    also = {"m": methods} if methods else {}
-    rows = _edited(table.rows, more)
-    if rows != table.rows:
-        _write(replace(table, rows=rows), **also)
-        st.rerun()
+def _limits(table: Table, also: dict[str, Any]) -> None:
+    """What holds for all rows, behind a button; `also` goes into the address with it."""
     limits = [
         ("Length limit (tokens)", "max_length", 1, 1, "Empty: the longest answer's length"),
         ("Correct from a reward of", "correct_from", None, 0.1, "A rollout with at least this reward is correct"),
         ("Step", "step", 0, 1, "Weights that change over the run read it"),
         ("of steps", "total_steps", 1, 10, "The run's length, for schedules that are a share of it"),
     ]
-    for place, (label, field, low, step, help_) in zip(st.columns(4), limits, strict=True):
-        key = f"board:{field}"
-        st.session_state[key] = getattr(table, field)
+    with st.popover("Length limit, step", icon=":material/tune:"):
+        for label, field, low, step, help_ in limits:
+            key = f"board:{field}"
+            st.session_state[key] = getattr(table, field)
 
-        def write(field: str = field, key: str = key) -> None:
-            _write(replace(table, **{field: st.session_state[key]}), **also)
+            def write(field: str = field, key: str = key) -> None:
+                _write(replace(table, **{field: st.session_state[key]}), **also)
 
-        needed = field in ("correct_from", "step")
-        place.number_input(
-            label, low, value="min" if needed else None, step=step, key=key, on_change=write,
-            help=help_, placeholder="not set", format="%g" if field == "correct_from" else "%d",
-        )  # fmt: skip
+            needed = field in ("correct_from", "step")
+            st.number_input(
+                label, low, value="min" if needed else None, step=step, key=key, on_change=write,
+                help=help_, placeholder="not set", format="%g" if field == "correct_from" else "%d",
+            )  # fmt: skip
+
+
+def _table(table: Table, more: bool, also: dict[str, Any]) -> None:
+    """The editor. An edit goes to the address, `also` with it, and the page is drawn anew from there.
+
+    Raises BoardError for more than an address or a session holds.
+    """
+    rows = _edited(table.rows, more)
+    if rows != table.rows:
+        _write(replace(table, rows=rows), **also)
+        st.rerun()
 
 
 @dataclass(frozen=True)
@@ -319,5 +349,6 @@ def _download(data: dict[str, Any]) -> None:
     st.download_button(
         "BATCH.json", lambda: json.dumps(data).encode(), file_name="BATCH.json", mime="application/json",
         key="board:download", icon=":material/download:", on_click="ignore",
-        help="For `python -m core advantage BATCH.json --method NAME`",
+        help="The board as a file, for “Open a file” in another lab and for `python -m core advantage`. A link opens "
+        "where this lab runs: “How to type” says how others get there.",
     )  # fmt: skip

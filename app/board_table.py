@@ -1,8 +1,9 @@
 """The blackboard's table: rollouts as somebody types them, read into a batch, and as short text for an address.
 
 A row is a rollout. Token probabilities are numbers in one cell (`0.9 0.5 0.1`), one number for all tokens, or nothing:
-then they are made up and `Typed.notes` says so. Pure functions, no widgets; a mistake is a BoardError, one sentence
-that names the row and the column.
+then they are made up. A length that was typed goes before the cells of the tokens, so that it can be changed alone:
+they are cut, or start again from the first. `Typed.notes` says both. Pure functions, no widgets; a mistake is a
+BoardError, one sentence that names the row and the column.
 """
 
 from __future__ import annotations
@@ -21,12 +22,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from core.advantage import Batch
 from core.advantage.files import LARGEST, MOST
 from core.advantage.words import listed, num
 
 MOST_ROWS, MOST_TOKENS = 200, 500
 """Rollouts of a table, and tokens of a rollout. More belongs into a file."""
 MOST_BYTES = 8_000_000
+LEAST = 1e-300
+"""The smallest probability that the table writes: an unlikely token is not an impossible one."""
+MOST_FILED, LONGEST_FILED = 100_000, 8_192
+"""Of a batch file on the blackboard: rollouts x the longest of them, and that one, in tokens."""
 """Of a batch file."""
 MOST_UNPACKED = 2_000_000
 """Bytes that a short address may unpack to; a file's text may grow by the usual factors."""
@@ -45,7 +51,7 @@ class Row:
 
     prompt: str = ""
     reward: float | None = None
-    length: int | None = None  # tokens; None: as many as there are probabilities or words
+    length: int | None = None  # tokens; None: as many as there are probabilities or words, which then agree
     truncated: bool = False
     probabilities: str = ""
     entropies: str = ""  # nats
@@ -128,7 +134,7 @@ def read(table: Table) -> Typed:
         "step": table.step,
         **({} if table.total_steps is None else {"total_steps": table.total_steps}),
         "old_logprob": [
-            np.log(_filled(given[number], length[number]) or _evenly(length[number])).tolist() for number, _ in rows
+            np.log(_fitted(given[number], length[number]) or _evenly(length[number])).tolist() for number, _ in rows
         ],
     }
     if any(entropy.values()):
@@ -137,13 +143,25 @@ def read(table: Table) -> Typed:
             raise BoardError(
                 f"{_place(missing[0], 'entropies')}: missing, but other rows have them; give them to each row or none."
             )
-        data["entropy"] = [_filled(entropy[number], length[number]) for number, _ in rows]
-    tokens = [words[number] or [f"t{t + 1}" for t in range(length[number])] for number, _ in rows]
+        data["entropy"] = [_fitted(entropy[number], length[number]) for number, _ in rows]
+    tokens = [_named(words[number], length[number]) for number, _ in rows]
     numbers = [number for number, _ in rows]
     counted = Counter(prompts)
     alone = [(prompt, number) for prompt, number in zip(prompts, numbers, strict=True) if counted[prompt] == 1]
     lone = f"“{alone[0][0][:40]}” has row {alone[0][1]} alone" if alone else ""
-    return Typed(data, names, tokens, _notes(given), lone)
+    cells = {"probabilities": given, "entropies": entropy, "words": words}
+    return Typed(data, names, tokens, _notes(cells, length), lone)
+
+
+def drawable(batch: Batch) -> Batch:
+    """The same batch. Raises BoardError where it is more than a page can draw."""
+    n, longest = len(batch.group), int(batch.length.max())
+    if longest > LONGEST_FILED or n * longest > MOST_FILED:
+        raise BoardError(
+            f"{n} rollouts of up to {longest} tokens are too many to draw: at most {LONGEST_FILED} tokens a rollout "
+            f"and {MOST_FILED} in all; the command line takes any number"
+        )
+    return batch
 
 
 def of_batch(data: Mapping[str, Any], prompts: Sequence[str] = ()) -> Table:
@@ -152,11 +170,13 @@ def of_batch(data: Mapping[str, Any], prompts: Sequence[str] = ()) -> Table:
     names = dict(zip(sorted(set(data["group"])), prompts, strict=False))
     rows = tuple(
         Row(
-            prompt=names.get(group, f"group {group:g}"),
+            prompt=names.get(group, f"group {group}"),
             reward=float(data["reward"][i]),
             length=int(data["length"][i]),
             truncated=bool(data["truncated"][i]),
-            probabilities=" ".join(f"{math.exp(value):.4g}" for value in data.get("old_logprob", {i: ()})[i]),
+            probabilities=" ".join(
+                f"{max(math.exp(value), LEAST):.4g}" for value in data.get("old_logprob", {i: ()})[i]
+            ),
             entropies=" ".join(f"{value:.4g}" for value in data.get("entropy", {i: ()})[i]),
         )
         for i, group in enumerate(data["group"])
@@ -309,7 +329,7 @@ def _reward(value: float | None, number: int) -> float:
 def _length(
     row: Row, number: int, limit: int | None, given: list[float], entropy: list[float], words: list[str]
 ) -> int:
-    """The row's tokens, after its cells were found to agree on it."""
+    """The row's tokens: as typed, else as many as its cells agree on."""
     counts = {"words": len(words), "probabilities": len(given), "entropies": len(entropy)}
     lists = {column: n for column, n in counts.items() if n > 1 or (n and column == "words")}
     length = row.length
@@ -324,12 +344,15 @@ def _length(
     if length > MOST_TOKENS:
         raise BoardError(f"{_place(number, 'length')}: {num(length)} tokens, but a table holds {MOST_TOKENS} at most.")
     for column, n in lists.items():
-        if n != length:
-            have = f"{n} of them, but the response has {length} tokens"
-            one = "" if column == "words" else ", or one number for all"
-            raise BoardError(f"{_place(number, column)}: {have}; give one a token{one}.")
+        if n != length and row.length is None:
+            first = COLUMNS[next(iter(lists))]
+            raise BoardError(
+                f"{_place(number, column)}: {n} of them, but {length} {first}; give the length, or as many."
+            )
     if limit is not None and length > limit:
-        raise BoardError(f"{_place(number, 'length')}: {length} tokens are more than the length limit, {limit}.")
+        raise BoardError(
+            f"{_place(number, 'length')}: {length} tokens are more than the length limit, {limit}; raise it."
+        )
     return length
 
 
@@ -340,18 +363,38 @@ def _prompts(rows: list[Row]) -> list[str]:
     return found
 
 
-def _filled(values: list[float], length: int) -> list[float]:
-    return values * length if len(values) == 1 else values
+def _fitted(values: list[float], length: int) -> list[float]:
+    """One value a token: too many are cut, too few go on from the first."""
+    return [values[t % len(values)] for t in range(length)] if values else []
+
+
+def _named(words: list[str], length: int) -> list[str]:
+    return [*words[:length], *(f"t{t + 1}" for t in range(len(words), length))]
 
 
 def _evenly(length: int) -> list[float]:
     return np.linspace(*EVENLY, length).round(4).tolist()
 
 
-def _notes(given: dict[int, list[float]]) -> list[str]:
-    """What was made up; `given` has each row's probabilities by its number."""
-    without = [str(number) for number, values in given.items() if not values]
-    if not without:
-        return []
-    rows = f"row{'s' * (len(without) > 1)} {listed(without)}" if len(without) < len(given) else "any row"
-    return [f"No token probabilities in {rows}: made up, falling evenly from {EVENLY[0]} to {EVENLY[1]}."]
+def _notes(cells: dict[str, dict[int, list]], length: dict[int, int]) -> list[str]:
+    """What was made up, continued or cut; `cells` has each column's values by the row's number."""
+    notes = []
+    without = [number for number, values in cells["probabilities"].items() if not values]
+    if without:
+        rows = _rows(without) if len(without) < len(length) else "any row"
+        notes.append(f"No token probabilities in {rows}: made up, falling evenly from {EVENLY[0]} to {EVENLY[1]}.")
+    for column, by_row in cells.items():
+        least = 1 if column == "words" else 2  # one number is for all tokens
+        short = [number for number, values in by_row.items() if least <= len(values) < length[number]]
+        long = [number for number, values in by_row.items() if len(values) > length[number]]
+        name = COLUMNS[column]
+        if short:
+            then = "the rest are t1, t2, … by their places" if column == "words" else "they start again from the first"
+            notes.append(f"Fewer {name} than tokens in {_rows(short)}: {then}.")
+        if long:
+            notes.append(f"More {name} than tokens in {_rows(long)}: the last ones are left out.")
+    return notes
+
+
+def _rows(numbers: list[int]) -> str:
+    return f"row{'s' * (len(numbers) > 1)} {listed([str(number) for number in numbers])}"

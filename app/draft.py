@@ -15,7 +15,7 @@ import yaml
 
 from app import data, urls
 from app.inert import inert_markdown
-from core.config import ConfigError, ExperimentConfig, RunConfig, dump, override, parse, read_run
+from core.config import ConfigError, ExperimentConfig, RunConfig, dump, override, parse, read_run, renamed
 
 FIRST = "grpo"
 _DEFAULTS = json.loads(RunConfig().model_dump_json())
@@ -41,9 +41,18 @@ class Draft:
     def write(self, path: str, value: Any) -> None:
         """Change a setting in the URL; back to where it started, it leaves the URL."""
         kept = [change for change in self.changes if change.partition("=")[0].strip() != path]
-        if value != self.original(path):
+        start = Draft(self.base, override(self.base, kept), tuple(kept)).name if path == "name" else self.original(path)
+        if value != start:
             kept.append(f"{path}={json.dumps(value, ensure_ascii=False)}")
         urls.set_params(set=kept)
+
+    @property
+    def name(self) -> str:
+        """What the runs will be called; as far as the draft says it where it is not possible yet."""
+        try:
+            return self.experiment().name
+        except ConfigError:
+            return str(self.value("name") or "")
 
     def experiment(self) -> ExperimentConfig:
         """The checked config. Raises ConfigError, one sentence that names the field."""
@@ -51,8 +60,10 @@ class Draft:
         changed = {change.partition("=")[0].strip() for change in self.changes}
         if changed & {"methods", "model", "task.name"}:
             finished["look_for"] = ""  # it was written for other curves
-        if self.changes and "name" not in changed and finished.get("name"):
-            finished["name"] = f"{finished['name']}, changed"
+        if "name" not in changed and finished.get("name"):
+            finished = renamed(self.base, finished)
+            if self.changes and finished["name"] == self.base["name"]:
+                finished["name"] = f"{finished['name']}, changed"
         return parse(finished)
 
 

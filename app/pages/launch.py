@@ -75,7 +75,7 @@ def _settings(draft: Draft, group: Sequence[Setting]) -> None:
 
 def _name(draft: Draft) -> None:
     key = "draft:name"
-    st.session_state[key] = str(draft.value("name") or "")
+    st.session_state[key] = draft.name
     st.text_input("Name", key=key, max_chars=120, on_change=lambda: draft.write("name", st.session_state[key]),
                   help="How the runs are found again.")  # fmt: skip
 

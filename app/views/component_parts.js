@@ -6,7 +6,7 @@ function el(tag, props = {}, children = []) {
     if (name === "text") node.textContent = value;
     else if (value !== undefined && value !== null && value !== false) node.setAttribute(name, value === true ? "" : value);
   }
-  node.append(...children);
+  for (const child of children) node.append(child); // one by one: a spread of a long answer would be too many arguments
   return node;
 }
 

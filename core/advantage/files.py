@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -25,6 +26,20 @@ LARGEST_BATCH = 50_000_000
 KEYS = (*REQUIRED, *PER_TOKEN, "step", "total_steps", "seed")
 SHOWN = 60
 """Characters of a wrong value that an error shows."""
+
+
+def parse_json(text: str) -> Any:
+    """JSON in which no object has a key twice: the last one would win unseen. Raises ValueError, or RecursionError."""
+    return json.loads(text, object_pairs_hook=_once)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {_short(twice)} stands twice in one object")
+    return found
 
 
 def batch_from_json(data: Mapping[str, Any], correct_threshold: float = 0.5) -> Batch:

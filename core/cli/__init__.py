@@ -15,6 +15,9 @@ import typer
 from core.cli import advantage, bench, data, look, sql, train
 from core.cli.common import BAD_INPUT, one_line, set_runs_folder
 
+UsageError = typer.BadParameter.__mro__[1]
+"""What Typer raises for a wrong command line; it has no public name of its own."""
+
 HELP = """Launch LoRA RLVR runs, watch them, and look inside: every token's advantage and why.
 
 Start here: python -m core run quickstart
@@ -42,10 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that knows no emoji shows its number
     try:
-        build_app()(args=arguments, prog_name="python -m core")
+        code = build_app()(args=arguments, prog_name="python -m core", standalone_mode=False)
+        return code if isinstance(code, int) else 0
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except KeyboardInterrupt:
+    except UsageError as error:
+        return _wrong_usage(error)
+    except (KeyboardInterrupt, typer.Abort):
         print(file=sys.stderr)
         return 130
     except (ValueError, OSError, RuntimeError) as error:
@@ -60,4 +66,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"error: {one_line(words, LONGEST)}", file=sys.stderr)
         return BAD_INPUT
-    return 0
+
+
+def _wrong_usage(error: UsageError) -> int:
+    """An option that is not there, an argument that is missing: one sentence, and where to read more."""
+    command = error.ctx.command_path if error.ctx else "python -m core"
+    if words := error.format_message():
+        print(f"error: {one_line(words, LONGEST).rstrip('.')} ({command} --help says more)", file=sys.stderr)
+    return error.exit_code

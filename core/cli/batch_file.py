@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from core.advantage.files import parse_json
 from core.cli.common import one_line
 from core.runs import RunError
 
@@ -23,17 +23,8 @@ def read_json(path: Path) -> Any:
     if len(data) > LARGEST:
         raise RunError(f"{path}: larger than {LARGEST // 1_000_000} MB, the largest batch file that is read")
     try:
-        return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_once)
+        return parse_json(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise RunError(f"{path}: byte {error.start} is not UTF-8, which a batch file must be") from error
     except (ValueError, RecursionError) as error:
         raise RunError(f"{path}: cannot be read as JSON ({one_line(str(error))})") from error
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {one_line(twice, 60)!r} stands twice in one object")
-    return found

@@ -20,7 +20,8 @@ class Example:
     """A batch as `core.advantage.batch_from_json` takes it, and what to do with it.
 
     `prompts` names the groups in order; `methods` are specs (`a3po;base=dapo`) to put side by side, the first of them
-    the plain one.
+    the plain one. `diff` are the places of the two whose difference shows what `look` says, as addresses write them
+    (`0-2`); `scope` is what has to be in view for it, one prompt ("group") or all of them ("step").
     """
 
     name: str
@@ -29,6 +30,8 @@ class Example:
     prompts: tuple[str, ...]
     batch: dict[str, Any]
     methods: tuple[str, ...]
+    diff: str = "0-1"
+    scope: str = "group"
 
 
 Rollout = tuple[float, int] | tuple[float, int, bool]
@@ -73,6 +76,8 @@ EXAMPLES: dict[str, Example] = {
             tuple(_ADORA),
             _batch(list(_ADORA.values()), 12),
             ("grpo", "adora_code_llm", "adora_code_vlm", "adora_amplify"),
+            diff="1-2",
+            scope="step",
         ),
         Example(
             "one_right",
@@ -91,6 +96,7 @@ EXAMPLES: dict[str, Example] = {
             ("all correct",),
             _batch([[(1, 5), (1, 7), (1, 6), (1, 9)]], 12),
             ("grpo", "dapo", "pm1"),
+            diff="0-2",
         ),
         Example(
             "all_wrong",
@@ -100,6 +106,7 @@ EXAMPLES: dict[str, Example] = {
             ("all wrong",),
             _batch([[(0, 5), (0, 12, True), (0, 6), (0, 9)]], 12),
             ("grpo", "adora_amplify", "dapo", "nsr_pm1"),
+            diff="0-3",
         ),
         Example(
             "longest_wrong",

@@ -28,7 +28,7 @@ def blackboard() -> None:
     from app import actions, board
 
     actions.show_flash()
-    found = board.source()
+    found = board.source(st.container())
     if found is not None:
         n = len(found.batch.group)
         st.json({
@@ -70,6 +70,45 @@ def test_choosing_an_example_brings_its_methods_and_forgets_the_token():
     assert at.query_params["example"] == "adora_edges" and "rollout" not in at.query_params
     assert at.query_params["m"] == list(EXAMPLES["adora_edges"].methods)
     assert found(at)["prompts"] == list(EXAMPLES["adora_edges"].prompts) and found(at)["rollout"] == [0, 1, 2, 3] * 6
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_plain_link_to_an_example_opens_on_what_it_is_about(name):
+    example = EXAMPLES[name]
+    plain = opened(source="board", example=name)
+    assert (plain.query_params["diff"], plain.query_params["scope"]) == (example.diff, example.scope)
+    other = next(other for other in EXAMPLES if other != name)
+    chosen = opened(example=other, m="psr", diff="0-1", scope="group", group="3")
+    chosen.selectbox(key="board:example").set_value(name).run()
+    assert (chosen.query_params["diff"], chosen.query_params["scope"]) == (example.diff, example.scope)
+    assert "group" not in chosen.query_params
+
+
+@pytest.mark.parametrize("said", [{"diff": "0-1"}, {"scope": "group"}, {"group": "2"}, {"m": "psr"}, {"rollout": "1"}])
+def test_a_link_that_says_what_to_look_at_is_left_alone(said):
+    at = opened(example="adora_edges", **said)
+    assert {name: at.query_params[name] for name in ("diff", "scope", *said) if name in at.query_params} == said
+
+
+def test_a_table_to_start_from():
+    at = opened(example="adora_edges", m=["psr", "nsr"], group="4", scope="step", diff="1-2")
+    at.selectbox(key="board:example").set_value("empty").run()
+    assert not at.exception and not at.error and not at.warning
+    assert found(at)["reward"] == [1, 0] and found(at)["tokens"][1] == ["t1", "t2", "t3", "t4", "t5"]
+    assert at.data_editor[0].value["probabilities"].tolist() == ["", ""]
+    assert "No token probabilities in any row: made up" in texts(at).replace("\\", "")
+    assert list(at.query_params) == ["b"] and at.selectbox(key="board:example").value == ""
+    edit(at, edited_rows={0: {"length": 3}})
+    assert [len(tokens) for tokens in found(at)["tokens"]] == [3, 5]
+
+
+def test_a_changed_length_keeps_the_answer_and_is_said():
+    at = opened(example="one_right")
+    edit(at, edited_rows={0: {"length": 9}})
+    assert not at.error and [len(tokens) for tokens in found(at)["tokens"]] == [9, 5, 8, 7]
+    assert "Fewer token probabilities than tokens in row 1" in texts(at)
+    edit(at, edited_rows={0: {"length": 6}})
+    assert "Fewer" not in texts(at) and at.data_editor[0].value["probabilities"][0] == "0.9 0.5 0.99 0.2 0.7 0.05"
 
 
 def test_edits_reach_the_address_and_the_address_brings_them_back():
@@ -214,6 +253,7 @@ def test_a_pasted_batch_is_taken_too():
         (b"{", "it is not JSON"),
         (b"\xff\xfe\x00", "it is not JSON"),
         (b"[" * 50_000, "it is not JSON"),
+        (b'{"group": [], "group": [0]}', "stands twice in one object"),
         (b"[]", "must be an object with the keys group"),
         (json.dumps({**BATCH, "rewards": []}).encode(), "unknown key"),
         (json.dumps({**BATCH, "reward": [1, math.nan, 0]}).encode(), "must be a finite number"),
@@ -280,6 +320,16 @@ def test_the_page_answers_an_example_without_any_run(no_runs, open_page):
         "GRPO · ddof 0",
         "Dr. GRPO",
     ]
+
+
+def test_the_page_asks_for_a_prompt_only_where_there_are_several(no_runs, open_page):
+    at = open_page("whatif", source="board", example="all_wrong", scope="step", group="7")
+    assert not at.exception and not at.error
+    assert "Prompt" not in [one.label for one in at.selectbox] and "url:scope" not in at.session_state
+    assert len(drawn(at)["rows"]) == 4
+    at = open_page("whatif", source="board", example="adora_edges")
+    assert at.session_state["url:scope"] == "step" and len(drawn(at)["rows"]) == 24
+    assert drawn(at)["panels"][-1]["letter"] == "C−B"
 
 
 def test_the_page_refuses_a_lone_rollout_where_rollouts_are_compared(no_runs, open_page):

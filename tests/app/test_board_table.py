@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from app.board_table import (
     Row,
     Table,
     decode,
+    drawable,
     encode,
     frame,
     of_batch,
@@ -86,6 +88,38 @@ def test_missing_probabilities_are_made_up_and_said():
     assert "in any row" in read(Table((Row("a", 1, 2), Row("a", 0, 2)))).notes[0]
 
 
+def test_a_length_may_change_alone():
+    row = Row("a", 1, 3, False, "0.9 0.5 0.1", "1 2 3", "so it is")
+    typed = read(Table((row, replace(row, length=5), replace(row, length=1))))
+    made = [np.exp(values).round(6).tolist() for values in typed.data["old_logprob"]]
+    assert made == [[0.9, 0.5, 0.1], [0.9, 0.5, 0.1, 0.9, 0.5], [0.9]]
+    assert typed.data["entropy"] == [[1, 2, 3], [1, 2, 3, 1, 2], [1]]
+    assert typed.tokens == [["so", "it", "is"], ["so", "it", "is", "t4", "t5"], ["so"]]
+    assert typed.notes == [
+        "Fewer token probabilities than tokens in row 2: they start again from the first.",
+        "More token probabilities than tokens in row 3: the last ones are left out.",
+        "Fewer token entropies than tokens in row 2: they start again from the first.",
+        "More token entropies than tokens in row 3: the last ones are left out.",
+        "Fewer words than tokens in row 2: the rest are t1, t2, … by their places.",
+        "More words than tokens in row 3: the last ones are left out.",
+    ]
+    batch_from_json(typed.data)
+
+
+@pytest.mark.parametrize("length", [1, 2, 40])
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_length_of_every_example_may_change_alone(name, length):
+    table = of_batch(EXAMPLES[name].batch, EXAMPLES[name].prompts)
+    for i, row in enumerate(table.rows):
+        if not row.truncated:
+            rows = (*table.rows[:i], replace(row, length=length), *table.rows[i + 1 :])
+            changed = replace(table, rows=rows, max_length=None if length == 40 else table.max_length)
+            if any(row.truncated for row in rows) and length == 40:
+                continue  # what was cut off is as long as the longest
+            typed = read(changed)
+            assert f"row {i + 1}: " in typed.notes[0] and batch_from_json(typed.data).length[i] == length
+
+
 def test_a_lone_rollout_is_named():
     typed = read(Table((*PAIR, Row("lonely", 1, 2, False, "0.5"), Row("too", 1, 2, False, "0.5"))))
     assert typed.lone == "“lonely” has row 3 alone" and typed.notes == []
@@ -100,10 +134,14 @@ def test_a_lone_rollout_is_named():
         (with_row(probabilities="0.5 -0.1"), "Row 2, token probabilities: -0.1 is not a probability"),
         (with_row(probabilities="0.5 nan"), "Row 2, token probabilities: nan is not a probability"),
         (with_row(probabilities="0.5 half"), "Row 2, token probabilities: “half” is not a number"),
-        (with_row(length=3, probabilities="0.5 0.5"), "Row 2, token probabilities: 2 of them, but the response has 3"),
-        (with_row(words="one two three"), "Row 2, words: 3 of them, but the response has 2 tokens"),
-        (with_row(words="one"), "Row 2, words: 1 of them, but the response has 2 tokens"),
-        (with_row(entropies="1 2 3"), "Row 2, token entropies: 3 of them, but the response has 2"),
+        (
+            with_row(length=None, words="one two three", probabilities="0.5 0.4"),
+            "Row 2, token probabilities: 2 of them, but 3 words; give the length, or as many.",
+        ),
+        (
+            with_row(length=None, entropies="1 2 3", probabilities="0.5 0.4"),
+            "Row 2, token entropies: 3 of them, but 2 token probabilities; give the length, or as many.",
+        ),
         (with_row(entropies="-1 2"), "Row 2, token entropies: -1 is not an entropy"),
         (with_row(entropies="inf 2"), "Row 2, token entropies: inf is not an entropy"),
         (with_row(entropies="1 2"), "Row 1, token entropies: missing, but other rows have them"),
@@ -184,3 +222,22 @@ def test_a_broken_address_is_one_sentence(text):
 def test_typed_text_keeps_only_what_can_be_seen():
     row = decode(packed({**WHOLE, "rows": [["a\u202eb\x00\n", 1, 2, 0, "", "", "so\u200b \ud800 7"]]})).rows[0]
     assert row.prompt == "a b" and row.words.split() == ["so", "7"]
+
+
+def test_large_group_numbers_stay_apart_and_unlikely_tokens_possible():
+    data = {
+        "group": [1234567, 1234567, 1234568, 1234568], "reward": [1, 0, 1, 1], "length": [1] * 4,
+        "truncated": [False] * 4, "max_length": 4, "old_logprob": [[-800.0], [-0.1], [-0.1], [-0.1]],
+    }  # fmt: skip
+    typed = read(of_batch(data))
+    batch = batch_from_json(typed.data)
+    assert batch.group.tolist() == [0, 0, 1, 1] and typed.prompts == ["group 1234567", "group 1234568"]
+    assert batch.sampler_logprob[0, 0] < -600
+
+
+@pytest.mark.parametrize(("rollouts", "tokens"), [(2, 10_000), (200, 1_000)])
+def test_more_than_a_page_can_draw_is_refused(rollouts, tokens):
+    lengths = {"length": [tokens] * rollouts, "max_length": tokens, "truncated": [False] * rollouts}
+    batch = batch_from_json({"group": [0] * rollouts, "reward": [1] + [0] * (rollouts - 1), **lengths})
+    with pytest.raises(BoardError, match=f"{rollouts} rollouts of up to {tokens} tokens are too many to draw"):
+        drawable(batch)

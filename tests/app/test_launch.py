@@ -103,6 +103,22 @@ def test_a_change_goes_into_the_address_the_command_and_the_file(no_runs, open_p
     assert "set" not in at.query_params
 
 
+def test_other_methods_go_by_their_own_name(no_runs, open_page):
+    at = open_page("launch", preset="grpo", set='methods=["a_grae"]')
+    assert widget(at.text_input, "draft:name").value == launched(at).name == "A-GRAE"
+    assert command(at)[4:7] == ["runs/presets/grpo.yaml", "--set", 'methods=["a_grae"]'] and "--name" not in command(at)
+    assert launched(open_page("launch", preset="grpo", set='methods=["psr", "nsr"]')).name == "PSR, NSR"
+    assert launched(open_page("launch", preset="small_pool", set="steps=9")).name == "Small pool, changed"
+
+
+def test_a_name_that_was_typed_stays(no_runs, open_page):
+    at = open_page("launch", preset="grpo", set='methods=["a_grae"]')
+    widget(at.text_input, "draft:name").set_value("GRPO").run()
+    assert widget(at.text_input, "draft:name").value == launched(at).name == "GRPO"
+    widget(at.text_input, "draft:name").set_value("A-GRAE").run()
+    assert at.query_params["set"] == 'methods=["a_grae"]'
+
+
 def test_back_at_the_presets_value_nothing_is_a_change(no_runs, open_page):
     at = open_page("launch", preset="grpo", set="steps=50")
     widget(at.number_input, "draft:steps").set_value(100).run()
@@ -226,7 +242,7 @@ def test_one_update_a_step_leaves_some_methods_nothing_to_do(no_runs, open_page)
         "GSPO with one update a step: every ratio is 1 and nothing can clip",
         "CISPO with one update a step: every ratio is 1 and nothing can clip",
         "A3PO on CISPO with one update a step: every ratio is 1 and nothing can clip",
-        "KL-Cov with one update a step: every ratio is 1 and nothing is penalised",
+        "KL-Cov on DAPO with one update a step: every ratio is 1 and nothing is penalised",
     ]
     for change in ("updates.minibatches=2", "updates.epochs=2"):
         assert not open_page("launch", preset="grpo", set=[methods, change]).warning

@@ -119,10 +119,17 @@ def test_bad_input_is_one_sentence_and_makes_nothing(core: Shell, root: Path, wo
     assert not root.exists()
 
 
-def test_wrong_usage_is_exit_code_2(core: Shell) -> None:
-    assert core("run") == 2
-    assert core("no-such-command") == 2
-    assert core("sql", "SELECT 1", "--limit", "0") == 2
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["run"], "Missing argument 'CONFIG' (python -m core run --help says more)"),
+        (["no-such-command"], "No such command 'no-such-command' (python -m core --help says more)"),
+        (["sql", "SELECT 1", "--limit", "0"], "Invalid value for '--limit'"),
+        (["advantage", "BATCH.json", "--mehtod", "grpo"], "No such option: --mehtod"),
+    ],
+)
+def test_wrong_usage_is_one_sentence(core: Shell, words: list[str], sentence: str) -> None:
+    assert core.refuses(*words).startswith(sentence)
 
 
 def test_ctrl_c_stops_the_run_empties_the_line_and_says_how_to_go_on(root: Path, fake: Fake) -> None:  # noqa: F811

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from core.advantage import batch_from_json
-from core.counterfactual import Spec, answer
+from core.counterfactual import Spec, answer, compare
 from core.counterfactual.examples import EXAMPLES, PROBABILITIES
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "advantage" / "golden.json").read_text())
@@ -60,6 +60,16 @@ def test_every_example_is_a_batch_that_its_methods_take(name):
     assert len({trace.method.label + str(trace.method.base.params) for trace in found}) == len(found)
     assert set(np.exp(batch.sampler_logprob[batch.mask]).round(6)) <= set(PROBABILITIES)
     assert example.name == name and example.look.endswith(".") and example.title
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_example_opens_on_two_methods_that_part(name):
+    example = EXAMPLES[name]
+    batch, found = answers(name)
+    first, second = map(int, example.diff.split("-"))
+    pair = compare(found[second], found[first], batch)
+    assert first < second and (pair.changed.any() or pair.moved > 0.2)  # others average equal advantages otherwise
+    assert example.scope == ("step" if len(example.prompts) > 1 else "group")
 
 
 def test_adora_weights_are_goldens_row_by_row():
