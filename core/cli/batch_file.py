@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from core.advantage.files import parse_json
 from core.cli.common import one_line
 from core.runs import RunError
 
@@ -15,6 +14,8 @@ LARGEST = 500_000_000
 
 def read_json(path: Path) -> Any:
     """The file's value. Raises RunError where it is no JSON in UTF-8, too large, or names a key twice."""
+    from core.advantage.files import parse_json
+
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)

@@ -1,4 +1,4 @@
-"""schema.json: which factor columns a run's tables have.
+"""schema.json: which factor columns a run's tables have, and the composition that trained it, every number written out.
 
 A factor with one value a rollout or a group is the column `f_<id>` of `rollouts`, one with a value a token that of
 `tokens`; a token's advantage is its base advantage times all of them.
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.advantage import Trace, factor_columns
+from core.advantage import AdvantageError, Method, Trace, factor_columns
+from core.advantage.stored import method_from_json, method_to_json
 from core.store.errors import StoreError
 from core.store.files import replace_text
 
@@ -44,14 +45,41 @@ class Factors:
 
 def write_schema(run_dir: str | Path, config: RunConfig) -> Factors:
     """Write the schema.json of a run that has this config: its method says which factors it will have."""
-    method = config.build_method()
+    method = trained_method(run_dir, config)
     columns = factor_columns(method)
     factors = Factors(
         tuple(name for name, per in columns.items() if per != "token"),
         tuple(name for name, per in columns.items() if per == "token"),
     )
-    write_factors(run_dir, factors, method=method.name, label=method.label)
+    about = {"method": method.name, "label": method.label, "settings": _settings(config)}
+    write_factors(run_dir, factors, **about, composition=method_to_json(method))
     return factors
+
+
+def trained_method(run_dir: str | Path, config: RunConfig) -> Method:
+    """The composition that this run trains with: the one that its schema.json wrote out, while the config's settings of
+    it are the same, else what they stand for now. So a recipe may change, and a run's numbers stay.
+
+    Raises StoreError where the stored one cannot be.
+    """
+    path = Path(run_dir) / SCHEMA
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        stored = data["composition"] if data["settings"] == _settings(config) else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        stored = None
+    if stored is None:
+        return config.build_method()
+    try:
+        return method_from_json(stored)
+    except AdvantageError as error:
+        raise StoreError(f"{path}: {error}") from error
+
+
+def _settings(config: RunConfig) -> dict[str, Any]:
+    """What a config says of its composition."""
+    own = {"dynamic_sampling": config.dynamic_sampling.enabled}
+    return {"method": config.method.model_dump(mode="json"), "loss": config.loss.model_dump(mode="json"), **own}
 
 
 def write_factors(run_dir: str | Path, factors: Factors, **about: Any) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from core.advantage import AdvantageError, Batch, Trace, compute
 from core.config import RunConfig, read_run
 from core.store.errors import StoreError
+from core.store.factors import trained_method
 from core.store.open import Lab, StepLab, open_runs
 
 INPUTS = ("sampler_logprob", "trainer_logprob", "ref_logprob", "entropy", "proxy_logprob")
@@ -35,10 +36,11 @@ def replay(lab_or_path: Lab | str | Path, run: str, step: int, split: str = "tra
     if not isinstance(lab_or_path, Lab):
         with open_runs([lab_or_path]) as lab:
             return replay(lab, run, step, split)
-    config = read_run(lab_or_path.source(run).path / "config.yaml")
+    path = lab_or_path.source(run).path
+    config = read_run(path / "config.yaml")
     batch, row = stored_batch(lab_or_path.step(run, step), config, split)
     try:
-        trace = compute(config.build_method(), batch, polarity_by=config.polarity_by)
+        trace = compute(trained_method(path, config), batch, polarity_by=config.polarity_by)
     except AdvantageError as error:
         raise StoreError(f"{run}, step {step}, {split}: the advantages cannot be recomputed: {error}") from error
     return Replay(config, batch, trace, row)

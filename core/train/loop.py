@@ -25,6 +25,7 @@ from core.engines.choose import engine_name, make_engine
 from core.engines.shared import SharedEngine
 from core.ranks import ALONE, Ranks
 from core.store import StepRecord, drop_steps_from, write_schema, write_step
+from core.store.factors import trained_method
 from core.store.files import replace_text
 from core.tasks import get_task
 from core.tasks.base import POOL_SEED
@@ -72,7 +73,7 @@ class Trainer:
         stored = checkpoint.read_state(place) if place else None
         self.config = config = _config(run_dir, stored, ranks)
         self.schedule_steps = config.schedule_steps or config.steps
-        self.method, self.proxy_min_p = config.build_method(), config.proxy_min_p
+        self.method, self.proxy_min_p = trained_method(run_dir, config), config.proxy_min_p
         use_threads(config, stored and stored["environment"], ranks.world)
         keep_freed_memory()
         reporter.loading(f"loading the model {config.model}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from core.advantage import PROXY_DROPPED, build, compute
+from core.advantage import PROXY_DROPPED, Param, build, compute
+from core.advantage.recipes import RECIPES
 from core.config import RunConfig, read_run
 from core.store import CheckReport, StoreError, check, open_runs, replay, seal
 from tests.synthetic import make_run, records
@@ -334,3 +337,14 @@ def test_replay_of_what_is_not_there_says_so(run_dir: Path) -> None:
         replay(run_dir, "run", 77)
     with pytest.raises(StoreError, match="run, step 0, eval: the tokens do not fit"):
         replay(run_dir, "run", 0, "eval")
+
+
+def test_a_recipe_may_change_and_a_stored_runs_numbers_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_run(tmp_path, "run", method="a3po", steps=2, prompts=3, group_size=4)
+    later = replace(RECIPES["a3po"], on="grpo", own=(Param("ratio", 0.5, "[I]", target="a3po.ratio"),))
+    monkeypatch.setitem(RECIPES, "a3po", later)
+    assert read_run(path / "config.yaml").build_method().label == "A3PO"
+    assert replay(path, "run", 1).trace.method.label == "A3PO on DAPO"
+    assert check(path).problems == []
+    (path / "schema.json").write_text(re.sub('"settings"', '"other"', (path / "schema.json").read_text()))
+    assert check(path).problems, "without what it wrote out, the run is taken for what the recipe says now"

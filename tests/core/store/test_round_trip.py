@@ -44,6 +44,7 @@ def splits(draw: st.DrawFn) -> SplitRecord:
         explain_base=lambda i, t: "",
         factors=[SimpleNamespace(id="odd", per="token", values=tokens(numbers))], advantage=tokens(numbers),
         kept=tokens(st.booleans()), polarity=np.where(correct, 1, -1), classes=classify(batch),
+        minibatch=np.zeros(n, np.int32),
     )  # fmt: skip
     return SplitRecord(
         split="train", prompt_id=rows(texts, groups), prompt=rows(texts, groups), answer=rows(texts, groups),
