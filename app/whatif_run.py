@@ -13,6 +13,7 @@ from app.slots import Slot
 from app.theme import theme
 from app.views import whatif_figures as figures
 from app.views import whatif_words as words
+from app.whatif_links import is_it_real
 from app.words import count
 from core.counterfactual import Spec, series
 from core.runs import RunInfo
@@ -36,9 +37,9 @@ def whole_run(info: RunInfo, own: Spec | None, good: Sequence[Slot], split: str,
         widgets.empty_state(f"No step can be computed under all of these methods: {inert_markdown(skipped[0])}")
         return
     if pair:
-        place = next(i for i, one in enumerate(_first(rows)["pairs"]) if (one["a"], one["b"]) == pair)
-        widgets.verdict(words.run_verdict(rows, [slot.label for slot in good], place))
-        st.caption(words.not_answered(own))
+        widgets.verdict(words.run_verdict(rows, [slot.label for slot in good], pair))
+    st.caption(words.not_answered(own))
+    is_it_real(info, good)
     frame, names = figures.frame(rows, labels), [slot.spec.name for slot in good if slot.spec]
     columns = st.columns(2, gap="medium")
     drawn = 0
@@ -58,10 +59,6 @@ def _notes(rows: list[dict[str, Any]], skipped: list[str]) -> None:
     if skipped:
         said.append(f"{count(len(skipped), 'step')} could not be computed: {inert_markdown(skipped[0])}")
     st.caption(" ".join(said))
-
-
-def _first(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    return next(row for row in rows if not row["skipped"])
 
 
 def _rows(info: RunInfo, good: Sequence[Slot], split: str, key: Hashable) -> list[dict[str, Any]]:

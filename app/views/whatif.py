@@ -29,19 +29,30 @@ Chosen = tuple[int, int]
 """A pair of methods, places in a list of Shown: the difference is the second minus the first."""
 
 
-def domain(view: View, shown: Sequence[Shown]) -> float:
-    """The half-width of the colour domain that all methods share: the 2nd to 98th percentile of what is in view."""
-    mask = view.batch.mask
-    return limit(np.concatenate([one.answer.trace.advantage[mask] for one in shown]))
+def drawn(view: View, shown: Sequence[Shown], group: int | None) -> np.ndarray:
+    """(M,) bool: the rollouts that the picture shows. Of a whole step, those of prompts with an advantage under any of
+    the methods, as long as there are some.
+    """
+    everyone = np.ones(len(view.rows), dtype=bool)
+    if group is not None:
+        return everyone
+    signal = np.any([one.answer.trace.advantage.any(axis=1) for one in shown], axis=0)
+    return np.isin(view.batch.group, view.batch.group[signal]) if signal.any() else everyone
 
 
 def panels(
-    view: View, shown: Sequence[Shown], notes: Sequence[str], theme: Theme, pair: Chosen | None, compared: Pair | None
+    shown: Sequence[Shown],
+    notes: Sequence[str],
+    theme: Theme,
+    pair: Chosen | None,
+    compared: Pair | None,
+    mask: np.ndarray,
 ) -> list[dict[str, object]]:
     """One panel a method, its note under its name, and, for a pair, its difference with its marks. `compared` is of
-    (second, first).
+    (second, first); `mask` (M, T) are the tokens to draw, on one colour domain that all methods share: their 2nd to
+    98th percentile.
     """
-    mask, reach = view.batch.mask, domain(view, shown)
+    reach = limit(np.concatenate([one.answer.trace.advantage[mask] for one in shown]))
     found = [
         {
             "id": one.letter.lower(), "letter": one.letter, "label": visible(one.label), "colour": one.colour(theme),
@@ -57,7 +68,7 @@ def panels(
     own = limit(difference)
     extra = {
         "id": "difference", "letter": f"{second}−{first}", "label": f"{second} minus {first}", "pair": True,
-        "note": f"full colour ±{number(own)} · • factor · × flip" if own else "equal on every token",
+        "note": f"full colour ±{number(own)}" if own else "equal on every token",
         "reach": own, "flipped": _bits(compared.flipped[mask]), "factor": _bits(factor),
         **_values(difference),
     }  # fmt: skip
@@ -77,23 +88,25 @@ def payload(
     mark: str,
     group: int | None,
     selected: tuple[int, int],
+    drawn: np.ndarray,
 ) -> dict[str, object]:
     """What the component gets: plain JSON, every foreign text already made visible.
 
     `key` names the rollouts in view, `mark` all that is drawn of them; `group` is None for a whole step, which is drawn
-    without texts and ledgers. `selected` is (row of the view, position).
+    without texts and ledgers. `selected` is (row of the view, position); `drawn` (M,) are the rows to draw.
     """
-    drawn = panels(view, shown, notes, theme, pair, compared)
-    reach = drawn[0]["reach"]
+    found = panels(shown, notes, theme, pair, compared, view.batch.mask & drawn[:, None])
+    reach, rows = found[0]["reach"], np.flatnonzero(drawn).tolist()
     return {
-        "key": key, "mark": mark, "step": group is None, "panels": drawn, "reach": reach,
-        "rows": _rows(source, view, group),
-        "selected": {"row": selected[0], "position": selected[1]},
+        "key": key, "mark": mark, "step": group is None, "panels": found, "reach": reach,
+        "rows": _rows(source, view, group, rows),
+        "selected": {"row": rows.index(selected[0]) if selected[0] in rows else 0, "position": selected[1]},
         "explain": {} if group is None else _explained(source, view, shown, *selected),
         "about": {} if group is None else {selected[0]: _about(view.batch, selected[0])},
         "low": number(-reach), "high": number(reach, signed=True),
         "note": "one scale for all methods" if reach else "0 on every token, under every method",
         "positive": theme.reinforced, "negative": theme.suppressed, "text": theme.text,
+        "background": theme.background,
     }  # fmt: skip
 
 
@@ -122,9 +135,9 @@ def strongest(view: View, shown: Sequence[Shown], compared: Pair | None) -> tupl
     return int(row), int(position)
 
 
-def _rows(source: Source, view: View, group: int | None) -> list[dict[str, object]]:
+def _rows(source: Source, view: View, group: int | None, rows: Sequence[int]) -> list[dict[str, object]]:
     batch, found = view.batch, []
-    for row in range(len(view.rows)):
+    for row in rows:
         one = {
             "rollout": int(view.rollout[row]), "group": int(batch.group[row]), "length": int(batch.length[row]),
             "sign": SIGN[1 if batch.correct[row] else -1], "title": row_title(view, row),

@@ -7,6 +7,7 @@ export default (component) => mount(component, create, update);
 function create(root) {
   const view = { pending: false, sent: [], tokens: [], panels: [] };
   view.legend = el("div", { class: "legend", "data-testid": "whatif-legend" });
+  view.marks = el("div", { class: "marks muted", "data-testid": "whatif-marks" });
   view.hint = el("span", { class: "hint", id: "whatif-hint" });
   view.share = el("button", { class: "share", type: "button", "data-testid": "share-link", text: "Copy link" });
   view.grid = el("div", {
@@ -21,7 +22,7 @@ function create(root) {
   view.tip = el("div", { class: "tip", role: "tooltip", hidden: true });
   view.live = el("div", { class: "quiet", "aria-live": "polite" });
   view.box = el("div", { class: "box" }, [
-    el("div", { class: "bar" }, [view.legend, view.hint, view.share]), view.grid, view.text, view.why, view.tip, view.live]);
+    el("div", { class: "bar" }, [view.legend, view.hint, view.share]), view.marks, view.grid, view.text, view.why, view.tip, view.live]);
   root.append(view.box);
   for (const node of [view.grid, view.list]) {
     node.addEventListener("keydown", (event) => key(view, event));
@@ -84,6 +85,11 @@ function legend(view) {
   parts.push(...(data.reach ? [el("span", { text: data.low }), ramp, el("span", { text: data.high })] : []));
   parts.push(el("span", { class: "muted", text: data.note }));
   view.legend.replaceChildren(...parts);
+  const pair = data.panels.find((panel) => panel.pair);
+  const marks = [...(data.panels.some((panel) => panel.dropped) ? [["∕", "not in the loss"]] : []), ...(pair ? [["•", "a factor makes the difference"], ["×", "the sign flips"]] : [])];
+  view.marks.replaceChildren(
+    ...marks.map(([sign, words]) => el("span", {}, [el("b", { text: sign }), ` ${words}`])),
+    el("span", {}, [el("b", { text: "mass" }), " loss weight × |advantage|, summed: how much of the update"]));
 }
 
 const LABELS = 46, GAP = 18, AXIS = 18;
@@ -148,9 +154,9 @@ function figure(view, panel) {
 
 function ticks(view) {
   const every = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000].find((step) => step * view.cell >= 34) || 2000;
-  return Array.from({ length: Math.ceil(view.width / every) }, (_, i) => {
-    const tick = el("span", { text: String(i * every) });
-    tick.style.left = `${(i * every + 0.5) * view.cell}px`;
+  return Array.from({ length: 1 + Math.floor(view.width / every) }, (_, i) => i * every || 1).filter((nth, i, all) => nth !== all[i - 1]).map((nth) => {
+    const tick = el("span", { text: String(nth) }); // tokens are counted from 1
+    tick.style.left = `${(nth - 0.5) * view.cell}px`;
     return tick;
   });
 }
@@ -206,14 +212,20 @@ function paint(pen, view, panel, i, x, y, width, height) {
   pen.fillStyle = pen.strokeStyle = view.data.text;
   if (!tall || width < 4) pen.fillRect(x, flipped ? y : y + height * 0.4, Math.max(0.8, width * 0.7), flipped ? height : height * 0.2);
   else if (flipped) {
-    pen.lineWidth = 1.5;
     const [cx, cy, r] = [x + width / 2, y + height / 2, Math.min(4, width / 2)];
-    line(pen, cx - r, cy - r, cx + r, cy + r);
-    line(pen, cx - r, cy + r, cx + r, cy - r);
+    for (const [colour, wide] of [[view.data.background, 4], [view.data.text, 1.5]]) { // a halo: seen on every shade
+      [pen.strokeStyle, pen.lineWidth] = [colour, wide];
+      line(pen, cx - r, cy - r, cx + r, cy + r);
+      line(pen, cx - r, cy + r, cx + r, cy - r);
+    }
   } else {
-    pen.beginPath();
-    pen.arc(x + width / 2, y + height / 2, Math.min(2.2, width / 3), 0, 7);
-    pen.fill();
+    const r = Math.min(2.2, width / 3);
+    for (const [colour, wide] of [[view.data.background, r + 1.3], [view.data.text, r]]) {
+      pen.fillStyle = colour;
+      pen.beginPath();
+      pen.arc(x + width / 2, y + height / 2, wide, 0, 7);
+      pen.fill();
+    }
   }
 }
 
@@ -310,7 +322,7 @@ function word(view, token, position) {
   const cells = view.panels.map((panel) => {
     const part = panel.reach ? panel.value(i) / panel.reach : 0;
     const mark = bit(panel.dropped, i) ? "∕" : bit(panel.flipped, i) ? "×" : bit(panel.factor, i) ? "•" : "";
-    const cell = el("span", { class: "cell", "data-panel": panel.id, text: mark });
+    const cell = el("span", { class: "cell", "data-panel": panel.id }, mark ? [el("i", { text: mark })] : []);
     if (part) cell.style.backgroundColor = shade(view, part);
     if (Math.abs(part) >= 0.02) cell.dataset.side = part > 0 ? "above" : "below";
     return cell;
@@ -335,7 +347,6 @@ function why(view, row) { // one ledger a method, for the same token
   const { position } = view.selected;
   const { explain } = view.data;
   const known = explain.row === view.row ? explain.tokens[position - explain.start] : undefined;
-  view.why.toggleAttribute("data-waiting", !known);
   const i = view.starts[view.row] + position;
   const cards = view.panels.filter((panel) => !panel.pair).map((panel, index) => {
     const lines = known ? known[index] : [{ id: "advantage", kind: "total", label: "advantage", value: number(panel.value(i)) }];
@@ -352,7 +363,7 @@ function why(view, row) { // one ledger a method, for the same token
   const token = row.tokens[position];
   view.why.replaceChildren(
     el("h4", { class: "title" }, [el("span", { text: "Explain " }), el("code", { "data-testid": "whatif-token", text: token }),
-      el("span", { class: "muted", "data-testid": "whatif-where", text: `rollout ${row.rollout}, position ${position} of ${row.length - 1}${view.data.about[view.row]?.[position] ?? ""}` })]),
+      el("span", { class: "muted", "data-testid": "whatif-where", text: `rollout ${row.rollout}, token ${position + 1} of ${row.length}${view.data.about[view.row]?.[position] ?? ""}` })]),
     el("div", { class: "cards", "data-count": cards.length }, cards));
   view.live.textContent = `${token}: ${view.panels.map((panel) => `${panel.letter} ${number(panel.value(i))}`).join(", ")}`;
 }
@@ -362,7 +373,7 @@ function tip(view, index, position, x, y) {
   const i = view.starts[index] + position;
   const where = view.data.step ? `prompt #${row.group}, rollout ${row.rollout}` : `rollout ${row.rollout}`;
   const head = el("div", { class: "tip-title" }, [
-    row.tokens ? el("code", { text: row.tokens[position] }) : "", el("span", { text: ` ${row.sign} ${where}, position ${position}` })]);
+    row.tokens ? el("code", { text: row.tokens[position] }) : "", el("span", { text: ` ${row.sign} ${where}, token ${position + 1} of ${row.length}` })]);
   const lines = view.panels.map((panel) => {
     const said = [bit(panel.dropped, i) ? "not in the loss" : "", bit(panel.flipped, i) ? "× sign flips" : "", bit(panel.factor, i) ? "• a factor applies" : ""];
     return el("tr", {}, [el("th", {}, [badge(panel), el("span", { text: panel.label })]), el("td", { text: number(panel.value(i)) }),

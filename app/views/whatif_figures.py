@@ -35,6 +35,12 @@ def _right(method: dict[str, Any]) -> float | None:
     return method["mass_positive"] / total if total > 0 else None
 
 
+def _unlikely(method: dict[str, Any]) -> float | None:
+    """The least likely quarter's share of the mass; None without log-probs or mass."""
+    quarters = method.get("quartile_mass")
+    return quarters[0] / sum(quarters) if quarters and sum(quarters) > 0 else None
+
+
 CURVES = (
     Curve("right", "Right answers' share of the advantage mass", "share of mass", "methods", _right,
           "How much of each method's update reinforces right answers; the rest suppresses wrong ones.", share=True),
@@ -49,6 +55,11 @@ CURVES = (
     Curve("scale", "Size of the step", "mass, A = 1", "pairs",
           lambda pair: 1 / pair["scale"] if pair["scale"] else None,
           "The whole advantage mass against slot A's. Under AdamW a factor that all steps share cancels."),
+    Curve("unlikely", "Advantage mass on the least likely quarter of tokens", "share of mass", "methods", _unlikely,
+          "By the probability that the sampler gave the tokens of a step: there an update changes most. Mass is the "
+          "sum of loss weight × |advantage|.", share=True),
+    Curve("favorable", "Favorable prompts", "share of prompts", "methods", lambda method: method.get("favorable_share"),
+          "By the method's own criteria, else ADORA's, which it then only observes.", share=True),
     Curve("weight", "Mean weight of a prompt", "weight", "methods", lambda method: method["mean_weight"],
           "Over the prompts that the method keeps; 1 where it weighs them all alike."),
 )  # fmt: skip

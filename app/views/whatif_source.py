@@ -83,7 +83,7 @@ def cut(answer: Answer, view: View, ratio: np.ndarray | None = None) -> Answer:
         penalty = replace(penalty, coefficient=_cut(penalty.coefficient, rows, width))
     own = replace(
         trace, penalty=penalty, base=_cut(trace.base, rows, width), advantage=_cut(trace.advantage, rows, width),
-        kept=_cut(trace.kept, rows, width), polarity=trace.polarity[rows],
+        kept=_cut(trace.kept, rows, width), polarity=trace.polarity[rows], minibatch=trace.minibatch[rows],
         factors=[_factor(factor, view) for factor in trace.factors], classes=_classes(trace.classes, view.groups),
     )  # fmt: skip
     clipped, share = _cut(answer.clipped, rows, width), None

@@ -13,7 +13,7 @@ from app.views.polarity_tables import Bar, Row, mirror_table
 from app.views.whatif import Chosen
 from app.views.whatif_source import Shown, Source, View
 from app.views.whatif_words import right_share
-from app.words import DASH, number, share
+from app.words import DASH, count, number, share
 from core.counterfactual import Pair, Prompt, Summary
 
 QUARTERS = ("least likely", "unlikely", "likely", "most likely")
@@ -39,26 +39,60 @@ def mass_table(shown: Sequence[Shown], summaries: Sequence[Summary], theme: Them
 
 
 def quartile_table(shown: Sequence[Shown], summaries: Sequence[Summary], theme: Theme) -> str | None:
-    """The same by quarters of the tokens' probability, the least likely first; None without log-probs."""
+    """The same by quarters of the tokens' probability, the least likely first; None without log-probs. Quarters that
+    cannot be told apart by their probabilities are one.
+    """
     if any(summary.quartiles is None for summary in summaries):
         return None
     edges = [0.0, *summaries[0].quartiles.edges.tolist(), 1.0]
     rows = []
-    for part, name in enumerate(QUARTERS):
+    for parts in _apart(edges):
         for one, summary in zip(shown, summaries, strict=True):
             quartiles, total = summary.quartiles, summary.mass.total
-            sides = [
-                Bar(float(quartiles.mass[side, part]), share(quartiles.mass[side, part] / total if total else 0.0),
-                    float(quartiles.base_mass[side, part]), title=f"{int(quartiles.tokens[side, part])} tokens")
-                for side in (1, 0)
-            ]  # fmt: skip
-            first = one is shown[0]
-            span = f"{name}, p {number(edges[part])}–{number(edges[part + 1])}" if first else ""
-            rows.append(Row(one.letter, *sides, f"quartile-{part}-{one.letter.lower()}", note=span))
+            sides = []
+            for side in (1, 0):
+                mass, base, tokens = (
+                    float(each[side, parts].sum()) for each in (quartiles.mass, quartiles.base_mass, quartiles.tokens)
+                )
+                words = share(mass / total if total else 0.0)
+                sides.append(Bar(mass, words, base, title=count(int(tokens), "token")))
+            span = _span(edges, parts) if one is shown[0] else ""
+            rows.append(Row(one.letter, *sides, f"quartile-{parts[0]}-{one.letter.lower()}", note=span))
     return mirror_table(
         rows, theme, common=True, heads=("wrong answers", "tokens by probability", "right answers"),
         caption="Share of each method's advantage mass by quarters of the tokens' probability", middle="13rem",
     )  # fmt: skip
+
+
+SURE = 1e-4
+"""Probabilities nearer to 1 than this are not told apart."""
+
+
+def _apart(edges: Sequence[float]) -> list[list[int]]:
+    """The quarters in lists of those that begin at one probability as it is shown."""
+    found: list[list[int]] = []
+    for part in range(4):
+        if found and _p(edges[part]) == _p(edges[found[-1][0]]):
+            found[-1].append(part)
+        else:
+            found.append([part])
+    return found
+
+
+def _span(edges: Sequence[float], parts: Sequence[int]) -> str:
+    """`least likely, p up to 0.643`, `likely and most likely, p > 0.9999`."""
+    names = " and ".join(QUARTERS[part] for part in parts)
+    low, high = edges[parts[0]], edges[parts[-1] + 1]
+    if low >= 1 - SURE:
+        return f"{names}, p {_p(low)}"
+    return f"{names}, p up to {_p(high)}" if not low else f"{names}, p {_p(low)} to {_p(high)}"
+
+
+def _p(probability: float) -> str:
+    """A probability whose distance from 1 can be seen."""
+    if probability >= 1 - SURE:
+        return "> 0.9999"
+    return f"{probability:.4f}" if probability > 0.99 else number(probability)
 
 
 def _note(summary: Summary) -> str:
@@ -98,7 +132,7 @@ def pair_frame(shown: Sequence[Shown], pairs: Mapping[Chosen, Pair], summaries: 
                 "rank correlation": pair.rank_correlation, "tokens changed": pair.changed_share,
                 "signs flipped": pair.flipped_share, "mass elsewhere": pair.moved,
                 "to right answers": None if before is None or after is None else after - before,
-                "step size": pair.scale,
+                "mass ratio": pair.scale,
             }
         )  # fmt: skip
     return pd.DataFrame(rows)
@@ -121,17 +155,20 @@ COLUMNS = {
     "mass elsewhere": ("mass elsewhere", "how much of the mass lies on other tokens, or pushes the other way", _part),
     "to right answers": ("mass to right answers", "change of the right answers' share of the mass",
                          _signed),
-    "step size": ("step size", "the second's whole mass over the first's", lambda value: f"× {number(value)}"),
+    "mass ratio": ("mass of this prompt", "the second's mass on this prompt over the first's",
+                   lambda value: f"× {number(value)}"),
 }  # fmt: skip
+STEP_SIZE = ("step size", "the second's mass over the first's: how much larger the whole update is")
+"""What the last column is over a whole step."""
 
 
-def pair_table(frame: pd.DataFrame, theme: Theme) -> str:
-    """`pair_frame` as HTML; short enough to be read without scrolling sideways."""
-    cell = f"padding:4px 10px 4px 0;border:0;border-top:1px solid {theme.grid};text-align:"
-    head = f"padding:2px 10px 4px 0;border:0;font-weight:400;font-size:13px;color:{theme.muted};text-align:"
+def pair_table(frame: pd.DataFrame, theme: Theme, *, whole: bool) -> str:
+    """`pair_frame` as HTML; short enough to be read without scrolling sideways. `whole`: it is of the whole step."""
+    cell, head, table = _styles(theme)
+    told = [(name, doc) for name, doc, _ in COLUMNS.values()]
     heads = "".join(
-        f"<th scope='col' style='{head}right' title='{inert_html(doc)}'>{name}</th>"
-        for name, doc, _ in COLUMNS.values()
+        f"<th scope='col' style='{head}right' title='{inert_html(doc)}'><span style='{TOLD}'>{name}</span></th>"
+        for name, doc in ([*told[:-1], STEP_SIZE] if whole else told)
     )
     body = ""
     for row in frame.to_dict("records"):
@@ -141,9 +178,37 @@ def pair_table(frame: pd.DataFrame, theme: Theme) -> str:
         )
         name = f"<b>{row['from'][0]}</b> → <b>{row['to'][0]}</b>"
         body += f"<tr><th scope='row' style='{cell}left;font-weight:400'>{name}</th>{cells}</tr>"
-    table = f"width:100%;border-collapse:collapse;font-size:14px;font-variant-numeric:tabular-nums;color:{theme.text}"
     top = f"<thead><tr><th style='{head}left'>pair</th>{heads}</tr></thead>"
     return f"<table style='{table}'>{top}<tbody>{body}</tbody></table>"
+
+
+TOLD = "text-decoration:underline dotted;text-underline-offset:3px;cursor:help"
+"""How a term looks that says on hovering what it is."""
+
+
+def _styles(theme: Theme) -> tuple[str, str, str]:
+    """(a cell up to its alignment, a head up to its alignment, the table)."""
+    cell = f"padding:4px 10px 4px 0;border:0;border-top:1px solid {theme.grid};text-align:"
+    head = f"padding:2px 10px 4px 0;border:0;font-weight:400;font-size:13px;color:{theme.muted};text-align:"
+    table = f"width:100%;border-collapse:collapse;font-size:14px;font-variant-numeric:tabular-nums;color:{theme.text}"
+    return cell, head, table
+
+
+def prompt_table(frame: pd.DataFrame, theme: Theme) -> str:
+    """What is read of `prompt_frame`, as HTML: its cells wrap, so that no method is cut off on a narrow page."""
+    cell, head, table = _styles(theme)
+    head += f"left;position:sticky;top:0;background:{theme.background}"
+    heads = "".join(f"<th scope='col' style='{head}'>{inert_html(name)}</th>" for name in frame.columns)
+    body = "".join(
+        f"<tr data-testid='prompt-{place}'>"
+        + "".join(f"<td style='{cell}left;overflow-wrap:anywhere'>{inert_html(str(value))}</td>" for value in row)
+        + "</tr>"
+        for place, row in enumerate(frame.itertuples(index=False))
+    )
+    return (
+        f"<div style='max-height:460px;overflow-y:auto' tabindex='0'><table style='{table}'>"
+        f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
 
 
 def _shown(value: float | None, words: Callable[[float], str]) -> str:
@@ -175,9 +240,9 @@ def prompt_frame(
 
 def _judged(prompt: Prompt, one: Shown) -> str:
     """`favorable × 2 · 14 %`; in brackets the class that the method does not use."""
+    label = prompt.label if one.answer.trace.classes.trained else f"[{prompt.label}]"
     if not prompt.kept:
-        return f"{prompt.label} · dropped"
-    label = prompt.label if one.answer.trace.classes.trained else f"({prompt.label})"
+        return f"{label} · dropped"
     return f"{label} × {number(prompt.weight)} · {share(prompt.share)}"
 
 

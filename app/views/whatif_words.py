@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from app.inert import inert_markdown
 from app.views.whatif_source import Shown, View
 from app.words import count, number, share
@@ -28,28 +30,61 @@ def mass_note(summary: Summary) -> str:
     return "no advantage mass" if part is None else f"mass {number(summary.mass.total)}, {share(part)} on right answers"
 
 
-def verdict(first: Shown, second: Shown, pair: Pair, summaries: tuple[Summary, Summary], view: View) -> tuple[str, str]:
-    """(one sentence on what the second method changes about the first, its tone). `pair` is of (second, first)."""
+def panel_note(one: Shown, summary: Summary, group: int | None) -> str:
+    """The mass, and for a single prompt how the method judges it: `favorable × 2`, `favorable, not weighed`."""
+    note = mass_note(summary)
+    if group is None:
+        return note
+    prompt = summary.prompts[0]
+    weighed = f" × {number(prompt.weight)}" if one.answer.trace.classes.trained else ", not weighed"
+    return f"{note} · {prompt.label}{weighed}"
+
+
+def not_drawn(view: View, drawn: np.ndarray) -> str:
+    """How many prompts the picture leaves out; `drawn` (M,) are the rollouts that it shows."""
+    silent = np.unique(view.batch.group[~drawn])
+    return f"{count(len(silent), 'prompt')} without signal under any of these methods: not drawn, but counted."
+
+
+def verdict(
+    first: Shown, second: Shown, pair: Pair, summaries: tuple[Summary, Summary], view: View, *, whole: bool
+) -> tuple[str, str]:
+    """(one sentence on what the second method changes about the first, its tone). `pair` is of (second, first);
+    `whole`: the view is the whole step.
+    """
     a, b = (f"**{inert_markdown(one.label)}** ({one.letter})" for one in (first, second))
     n = f" *n* = {count(len(view.rows), 'rollout')}, {count(view.tokens, 'token')}."
     kept = [bool(one.answer.trace.kept.any()) for one in (first, second)]
     if not any(kept):
         return f"Neither {a} nor {b} trains on any of these tokens.{n}", "warning"
-    if not kept[1]:
-        return f"{b} trains on none of these tokens; {a} does.{n}", "warning"
-    if not kept[0]:
-        return f"{a} trains on none of these tokens; {b} does.{n}", "warning"
+    if not all(kept):
+        drops, keeps, keeper = (b, a, first) if kept[0] else (a, b, second)
+        if not keeper.answer.trace.advantage.any():
+            return f"{drops} drops these tokens, {keeps} keeps them at 0: neither pushes.{n}", "warning"
+        return f"{drops} trains on none of these tokens; {keeps} does.{n}", "warning"
     if not any(summary.mass.total for summary in summaries):
         return f"No signal: these rollouts' rewards give no advantage under {a} or {b}.{n}", "warning"
     if not pair.changed.any():
         same = f"{b} gives every token exactly the advantage that {a} gives it{_weighed(pair)}"
         return f"{'; '.join([same, *_beyond(first, second)])}.{n}", "neutral"
-    parts = [f"{b} changes {_some(pair.changed_share)} of the tokens of {a} and flips {_flips(pair)}"]
+    size = _size(first, pair)
+    parts = [f"{b} changes {_some(pair.changed_share)} of the tokens of {a}{size} and flips {_flips(pair)}"]
     parts += _shift(summaries)
     if pair.scale and not 0.99 < pair.scale < 1.01:
-        parts.append(f"its whole step is {number(pair.scale)} × as large")
+        what = "its whole step" if whole else "this prompt's mass"
+        parts.append(f"{what} is {number(pair.scale)} × as large")
     told = [parts[0], ", and ".join(parts[1:]), *_beyond(first, second)]
     return f"{'; '.join(filter(None, told))}.{n}", "neutral"
+
+
+def _size(first: Shown, pair: Pair) -> str:
+    """` by 4 % at most`: the largest change of an advantage that the first method has; "" where it has none there."""
+    before = np.abs(first.answer.trace.advantage)
+    there = pair.changed & (before > 0)
+    if not there.any():
+        return ""
+    most = float((np.abs(pair.difference[there]) / before[there]).max())
+    return f" by {share(most)} at most" if most <= 1 else f" by {number(most)} × its size at most"
 
 
 def _some(part: float) -> str:
@@ -91,26 +126,36 @@ def _shift(summaries: Sequence[Summary]) -> list[str]:
     return [f"it moves {share(abs(moved))} of the mass from {way} answers"]
 
 
-def run_verdict(rows: Sequence[dict], labels: Sequence[str], pair: int) -> str:
-    """The same over a whole run: means over its steps. `rows` are those of `core.counterfactual.series`."""
+def run_verdict(rows: Sequence[dict], labels: Sequence[str], pair: tuple[int, int]) -> str:
+    """The same over a whole run: means over its steps, and from where to where they go. `rows` are those of
+    `core.counterfactual.series`, `pair` the places of (what is changed, what changes it).
+    """
     done = [row for row in rows if row["methods"]]
-    places = [row["pairs"][pair] for row in done]
-    first, second = (places[0][side] for side in ("a", "b"))
-    changed = sum(place["changed_share"] for place in places) / len(places)
-    flipped = sum(place["flipped_share"] for place in places) / len(places)
-    moved = [
-        _right(row["methods"][second]) - _right(row["methods"][first])
-        for row in done
-        if _right(row["methods"][first]) is not None and _right(row["methods"][second]) is not None
-    ]
-    a, b = (f"**{inert_markdown(labels[place])}**" for place in (first, second))
-    flips = share(flipped) if flipped else "none"
-    sentence = f"Over the run, {b} changes {_some(changed)} of the tokens of {a} and flips {flips}"
+    places = [one for row in done for one in row["pairs"] if {one["a"], one["b"]} == set(pair)]
+    rights = [[_right(row["methods"][place]) for place in pair] for row in done]
+    moved = [after - before for before, after in rights if before is not None and after is not None]
+    a, b = (f"**{inert_markdown(labels[place])}**" for place in pair)
+    flipped = [place["flipped_share"] for place in places]
+    flips = _spread(flipped) if any(flipped) else "none"
+    changed = _spread([place["changed_share"] for place in places])
+    sentence = f"Over the run, {b} changes {changed} of the tokens of {a} and flips {flips}"
     mean = sum(moved) / len(moved) if moved else 0.0
     if abs(mean) >= UNMOVED:
         way = "wrong to right" if mean > 0 else "right to wrong"
-        sentence += f"; it moves {share(abs(mean))} of the mass from {way} answers"
-    return f"{sentence} (means of {count(len(done), 'step')})."
+        sentence += f"; it moves {_spread([value if mean > 0 else -value for value in moved])} of the mass from {way} "
+        sentence += "answers"
+    return f"{sentence}. Means, and lowest to highest, of {count(len(done), 'step')}."
+
+
+def _spread(values: Sequence[float]) -> str:
+    """`18 % (12 to 25 %)`; the one number where all are the same."""
+    low, high = _percent(min(values)), _percent(max(values))
+    mean = _percent(sum(values) / len(values))
+    return mean if low == high else f"{mean} ({low} to {high})"
+
+
+def _percent(value: float) -> str:
+    return f"{'−' if value < 0 else ''}{share(abs(value))}"
 
 
 def _right(method: dict) -> float | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from app.slots import beside, fitting, reach
+from app.param_forms import places
+from app.slot_cards import reach
+from app.slots import beside, falls, fitting, settled
 from core.advantage import recipes
 from core.counterfactual import Spec
 
@@ -62,3 +64,33 @@ def test_what_the_base_brings_anyway_is_not_said():
     spec = Spec("a3po", loss={"clip_high": 0.28, "clip_low": 0.1}, dynamic_sampling=True)
     assert fitting(spec) == Spec("a3po", loss={"clip_low": 0.1})
     assert fitting(Spec("grpo", dynamic_sampling=True)).dynamic_sampling is True
+
+
+A3PO = places(recipes()["a3po"], "", ())["a3po"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changed", "found"),
+    [
+        ({"decay_fraction": 1.0}, {"decay_fraction": 1.0, "alpha": 0.02}, "alpha", {"alpha": 0.02}),
+        ({"decay_fraction": 1.0}, {"decay_fraction": 1.0}, "alpha", {}),  # back at the default, which is not said
+        ({"alpha": 0.02}, {"alpha": 0.02, "decay_fraction": 0.5}, "decay_fraction", {"decay_fraction": 0.5}),
+        ({"decay_fraction": 1.0}, {"decay_fraction": 1.0, "schedule": "linear", "schedule_fraction": 1.0}, "schedule",
+         {"schedule": "linear", "schedule_fraction": 1.0, "alpha": 0.0}),
+        ({"alpha": 0.0, "schedule": "linear", "schedule_steps": 9}, {"alpha": 0.0}, "schedule", {}),
+        ({"alpha": 0.0}, {"alpha": 0.0, "schedule": "until", "schedule_steps": 9}, "schedule",
+         {"alpha": 0.0, "schedule": "until", "schedule_steps": 9}),
+        ({"alpha": 0.0, "schedule": "decay", "schedule_alpha": 0.1},
+         {"alpha": 0.1, "schedule": "decay", "schedule_alpha": 0.1}, "alpha", {"alpha": 0.1}),
+        ({}, {"ratio": 0.5}, "ratio", {"ratio": 0.5}),
+    ],
+)  # fmt: skip
+def test_what_a_change_contradicts_gives_way(before, after, changed, found):
+    assert settled(before, after, A3PO, changed) == found
+    Spec("a3po", params=found).build()
+
+
+def test_a_fraction_of_the_run_says_what_rho_loses():
+    assert falls(A3PO, {"decay_fraction": 0.5, "rho_negative": 5}, 100) == pytest.approx((1 / 50, 4 / 50))
+    assert falls(A3PO, {}, 100) is None and falls(A3PO, {"decay_fraction": 0.5}, None) is None
+    assert falls(A3PO, {"decay_fraction": "much"}, 100) is None

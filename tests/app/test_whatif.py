@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
+from urllib.parse import parse_qs
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,10 @@ from tests.app.conftest import texts
 from tests.synthetic import make_run
 
 A3PO = {"name": "a3po", "base": "grpo", "set": {"rho_positive": 3}}
+
+FADING = {"name": "a3po", "base": "grpo", "set": {"alpha": 0.5, "ratio": 0.5}}
+"""Its rhos are 1 from step 2 on."""
+FALLING = {"name": "a3po", "base": "grpo", "set": {"decay_fraction": 1.0}}
 
 
 def drawn(at: AppTest) -> dict:
@@ -41,6 +46,10 @@ def expected(path: Path, step: int, group: int, method) -> np.ndarray:
     return np.concatenate([advantage[i, : done.batch.length[i]] for i in rows])
 
 
+def html(at: AppTest) -> str:
+    return " ".join(one.proto.body for one in at.get("html"))
+
+
 def slider(at: AppTest, label: str, place: int = 0):
     return [one for one in at.slider if one.label == label][place]
 
@@ -50,6 +59,8 @@ def runs_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("whatif")
     make_run(root, "shaped", method=A3PO, steps=6, prompts=3, group_size=4)
     make_run(root, "plain", steps=6, prompts=3, group_size=4)
+    make_run(root, "fading", method=FADING, steps=8, prompts=3, group_size=4)
+    make_run(root, "falling", method=FALLING, steps=4, prompts=3, group_size=4)
     bare = make_run(root, "bare", steps=2, prompts=2, group_size=4)
     for file in bare.glob("steps/*/tokens.parquet"):
         table = pq.read_table(file)
@@ -87,7 +98,8 @@ def test_a_run_without_a_step_says_so(states, open_page, state):
 
 def test_the_runs_own_method_comes_first_and_its_base_beside_it(runs, open_page):
     at = open_page("whatif", run="shaped", step=3, group=1)
-    assert [panel["label"] for panel in drawn(at)["panels"][:2]] == ["A3PO on GRPO (as trained)", "GRPO"]
+    assert [panel["label"] for panel in drawn(at)["panels"]] == ["A3PO on GRPO (as trained)", "GRPO", "A minus B"]
+    assert values(at, "difference") == pytest.approx(values(at, "a") - values(at, "b"), abs=1e-3)
     own = build("a3po", base="grpo", params={"rho_positive": 3})
     most = drawn(at)["panels"][0]["most"]
     assert values(at, "a") == pytest.approx(expected(runs / "shaped", 3, 1, own), abs=most / 30000)
@@ -97,6 +109,16 @@ def test_the_runs_own_method_comes_first_and_its_base_beside_it(runs, open_page)
         "WHERE step = 3 AND split = 'train' AND \"group\" = 1 ORDER BY r.reward DESC, rollout, position"
     )
     assert values(at, "a") == pytest.approx(stored["advantage"].to_numpy(), abs=most / 30000)
+
+
+def test_a_weighted_method_changes_its_base(runs, open_page):
+    at = open_page("whatif", run="shaped", m=["trained", "grpo"])
+    assert "**A3PO on GRPO \\(as trained\\)** (A) changes" in texts(at) and drawn(at)["panels"][2]["letter"] == "A−B"
+    turned = open_page("whatif", run="shaped", m=["grpo", "trained"])
+    assert "**A3PO on GRPO \\(as trained\\)** (B) changes" in texts(turned)
+    assert values(turned, "difference") == pytest.approx(values(at, "difference"))
+    amplified = values(at, "difference") != 0
+    assert (values(at, "difference") * values(at, "b"))[amplified].min() > 0  # teal where it reinforces more
 
 
 def test_a_slider_moves_the_picture_and_the_address(runs, open_page):
@@ -193,11 +215,77 @@ def test_the_pair_of_the_difference_is_a_choice(runs, open_page):
     assert "**NSR** (C)" in texts(at) and "**PSR** (B)" in texts(at)
 
 
+def test_a_first_look_is_where_the_methods_part(runs, open_page):
+    at = open_page("whatif", run="fading")
+    assert int(at.query_params["step"]) < 2 and np.abs(values(at, "difference")).max() > 0
+    other = open_page("whatif", run="fading", m=["grpo", "psr"])  # which part at every step
+    assert np.abs(values(other, "difference")).max() > 0
+    same = open_page("whatif", run="fading", m=["grpo", "grpo;loss.clip_low=0.1"])
+    assert int(same.query_params["step"]) >= 2 and not np.any(values(same, "difference"))
+
+
+def test_alpha_and_the_decay_fraction_take_turns(runs, open_page):
+    at = open_page("whatif", run="falling", step=2)
+    alpha = slider(at, "alpha: by decay fraction")
+    assert alpha.value == pytest.approx(1 / 4)  # rho falls from 2 to 1 over the run's 4 steps
+    assert drawn(at)["panels"][0]["label"] == "A3PO on GRPO (as trained)"
+    alpha.set_value(0.005).run()  # the default: what is said is that nothing sets a fraction
+    assert "decay_fraction" not in at.query_params["m"][0] and "alpha" not in at.query_params["m"][0]
+    slider(at, "alpha").set_value(0.02).run()
+    assert "alpha=0.02" in at.query_params["m"][0] and not at.error
+    at.number_input(key="whatif:0:decay_fraction").set_value(0.5).run()
+    assert "decay_fraction=0.5" in at.query_params["m"][0] and "alpha" not in at.query_params["m"][0]
+    assert not at.error and slider(at, "alpha: by decay fraction").value == pytest.approx(1 / 2)
+
+
+def test_a_schedule_lets_rho_fall_in_place_of_alpha(runs, open_page):
+    at = open_page("whatif", run="falling", step=2)
+    at.selectbox(key="whatif:0:a3po.schedule").set_value("linear").run()
+    assert not at.error and slider(at, "alpha").value == 0
+    assert "decay_fraction" not in at.query_params["m"][0] and "schedule=linear" in at.query_params["m"][0]
+    slider(at, "alpha").set_value(0.02).run()
+    assert not at.error and "schedule" not in at.query_params["m"][0] and "alpha=0.02" in at.query_params["m"][0]
+
+
+def test_a_refused_card_keeps_its_name_and_its_sliders(runs, open_page):
+    at = open_page("whatif", run="plain", step=2, m=["grpo", "a3po;base=grpo;alpha=0.1;decay_fraction=0.5"])
+    assert len(at.error) == 1 and ">A3PO on GRPO</b>" in html(at)
+    slider(at, "alpha: by decay fraction").set_value(0.03).run()
+    assert not at.error and at.query_params["m"][1].endswith("alpha=0.03")
+
+
+def test_the_objective_is_a_choice_that_can_be_taken_back(runs, open_page):
+    at = open_page("whatif", run="plain", step=2, m=["grpo", "fork_tokens;base=grpo"])
+    at.selectbox(key="whatif:0:objective").set_value("cispo").run()
+    assert at.query_params["m"][0] == "grpo;loss.objective=cispo" and "their objectives differ (cispo, clip)" in texts(
+        at
+    )
+    at.selectbox(key="whatif:0:objective").set_value("reinforce").run()
+    assert not [one for one in at.slider if one.key == "whatif:0:clip_low"]
+    at.selectbox(key="whatif:0:objective").set_value("clip").run()
+    assert at.query_params["m"][0] == "grpo"
+    at.selectbox(key="whatif:1:objective").set_value("gspo").run()
+    assert len(at.error) == 1  # no weights of single tokens over a ratio of the whole answer
+    at.selectbox(key="whatif:1:objective").set_value("clip").run()
+    assert not at.error
+
+
+def test_the_page_leads_to_an_answer_that_it_cannot_give(runs, open_page):
+    at = open_page("whatif", run="plain", step=2, m=["grpo", "a3po;base=grpo;rho_positive=3;loss.clip_low=0.1"])
+    (link,) = [one.proto for one in at.get("page_link") if "3 seeds each" in one.proto.label]
+    wanted = parse_qs(link.query_string)
+    assert wanted["from"] == ["plain"]
+    launch = open_page("launch", **{"from": "plain", "set": wanted["set"]})
+    assert not launch.exception and not launch.warning
+    assert launch.multiselect(key="draft:methods").value == ["grpo", "a3po"]
+    assert "6\N{NO-BREAK SPACE}runs" in texts(launch)
+
+
 def test_a_whole_step_shows_every_rollout_and_prompt(runs, open_page):
     at = open_page("whatif", run="plain", step=2, scope="step")
     groups = [row["group"] for row in drawn(at)["rows"]]
     assert len(groups) == 12 and groups == sorted(groups)
-    assert len(at.dataframe[-1].value) == 3
+    assert "data-testid='prompt-2'" in html(at) and "data-testid='prompt-3'" not in html(at)
     assert "What becomes of the 3\N{NO-BREAK SPACE}prompts" in texts(at)
 
 
@@ -208,9 +296,9 @@ def test_a_whole_run_is_computed_once(runs, open_page, monkeypatch):
     real = steps.stored
     monkeypatch.setattr(steps, "stored", lambda *args: calls.append(args) or real(*args))
     at = open_page("whatif", run="plain", scope="run", m=["grpo", "psr;schedule=until;schedule_steps=3"])
-    assert "means of 6\N{NO-BREAK SPACE}steps" in texts(at) and len(calls) == 6
+    assert "highest, of 6\N{NO-BREAK SPACE}steps" in texts(at) and len(calls) == 6
     at.run()
-    assert len(calls) == 6 and "means of 6\N{NO-BREAK SPACE}steps" in texts(at)
+    assert len(calls) == 6 and "highest, of 6\N{NO-BREAK SPACE}steps" in texts(at)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def ledger(page: Page, slot: str) -> float:
 
 def wait_for(page: Page, rollout: int, position: int) -> None:
     """The ledgers of the token have come from the server: they have their base lines."""
-    page.wait_for_selector(f"[data-testid=whatif-where]:has-text('rollout {rollout}, position {position} ')")
+    page.wait_for_selector(f"[data-testid=whatif-where]:has-text('rollout {rollout}, token {position + 1} of')")
     page.wait_for_selector("[data-testid=whatif-b-advantage][data-value]")
 
 
@@ -119,7 +119,7 @@ def test_keys_and_clicks_choose_a_token_in_every_panel(page: Page, address: str,
     box = page.locator("[data-testid=whatif-canvas-b]").bounding_box()
     x, y = box["x"] + 1.5 * box["width"] / lengths.max(), box["y"] + 0.5 * box["height"] / 4
     page.mouse.move(x, y)
-    expect(page.locator(".tip")).to_contain_text("position 1")
+    expect(page.locator(".tip")).to_contain_text("token 2 of")
     page.mouse.click(x, y)
     rewards = stored.batch.reward[[stored.row[mixed(stored), rollout] for rollout in range(4)]]
     first = min(range(4), key=lambda rollout: (-rewards[rollout], rollout))
@@ -127,10 +127,35 @@ def test_keys_and_clicks_choose_a_token_in_every_panel(page: Page, address: str,
     assert ledger(page, "b") == pytest.approx(advantage(stored, first, 1))
 
 
-def test_a_step_opens_its_prompts(page: Page, address: str):
+def test_on_a_narrow_page_the_cards_are_folded_and_an_open_one_stays_in_sight(page: Page, address: str, stored: Replay):
+    page.set_viewport_size({"width": 800, "height": 900})
+    page.goto(f"{address}/whatif?run=plain&step=2&group={mixed(stored)}&{METHODS}&m=adora_amplify&m=psr")
+    page.wait_for_selector("[data-testid=whatif-explain-a]")
+    slider = page.get_by_role("slider", name="rho positive")
+    verdict = page.get_by_test_id("stAlert").first
+    assert not slider.is_visible() and verdict.bounding_box()["y"] < 800
+    page.locator(".st-key-whatif-1-adjust label").click()
+    expect(slider).to_be_visible()
+    below = page.get_by_test_id("whatif-canvas-b").bounding_box()["y"] - 600
+    page.get_by_test_id("stMain").evaluate("(main, by) => main.scrollBy(0, by)", below)
+    page.wait_for_function("document.querySelector('[data-testid=stMain]').scrollTop > 0")
+    assert page.get_by_test_id("whatif-canvas-b").bounding_box()["y"] == pytest.approx(600, abs=2)
+    assert 0 < slider.bounding_box()["y"] < 400
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_url(re.compile("rho_positive(=|%3D)2.05"))
+    page.set_viewport_size({"width": 1280, "height": 900})
+    expect(page.locator(".st-key-whatif-1-adjust")).to_be_hidden()
+    expect(slider).to_be_visible()
+
+
+def test_a_step_opens_its_prompts(page: Page, address: str, stored: Replay):
+    batch = stored.batch
+    groups = [int(group) for group in batch.groups if len(set(batch.reward[batch.group == group].tolist())) > 1]
     page.goto(f"{address}/whatif?run=plain&step=2&scope=step")
-    page.click("[data-testid=whatif-row-6]")
-    page.wait_for_url(re.compile("group=1"))
+    expect(page.locator("[data-testid^=whatif-row-]")).to_have_count(3 * 4 * len(groups))  # 3 panels, 4 rollouts
+    page.locator("[data-testid=whatif-row-6]").first.click()
+    page.wait_for_url(re.compile(f"group={groups[6 // 4]}"))
     page.wait_for_selector("[data-testid=whatif-explain-a]")
     assert "scope=step" not in page.url
     expect(page.get_by_role("radio", name="one prompt")).to_be_checked()
