@@ -18,6 +18,7 @@ from app.slots import TRAINED, Slot, fitting
 from app.views.whatif import LETTERS
 from app.words import number
 from core.advantage import AdvantageError, Recipe, bases, recipes
+from core.advantage.compose import CLIPPING
 from core.counterfactual import Spec
 
 MORE = ("adora_amplify", "psr", "dr_grpo", "grpo")
@@ -25,8 +26,6 @@ MORE = ("adora_amplify", "psr", "dr_grpo", "grpo")
 OWN_BASE = ""
 FOLDED = ("eps", "ddof")
 """Parameters of base rules that few will want to move."""
-CLIPPING = ("clip", "gspo", "cispo")
-"""The objectives that clip bounds matter to."""
 OBJECTIVES = {
     "clip": "clip: min(r A, clip(r) A)", "ratio": "ratio: r A", "gspo": "gspo: r of the whole answer",
     "cispo": "cispo: clip(r) A log p", "reinforce": "reinforce: A log p",

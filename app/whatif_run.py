@@ -37,7 +37,9 @@ def whole_run(info: RunInfo, own: Spec | None, good: Sequence[Slot], split: str,
         widgets.empty_state(f"No step can be computed under all of these methods: {inert_markdown(skipped[0])}")
         return
     if pair:
-        widgets.verdict(words.run_verdict(rows, [slot.label for slot in good], pair))
+        widgets.verdict(
+            words.run_verdict(rows, [(slot.letter, slot.label, slot.method) for slot in good if slot.method], pair)
+        )
     st.caption(words.not_answered(own))
     is_it_real(info, good)
     frame, names = figures.frame(rows, labels), [slot.spec.name for slot in good if slot.spec]
@@ -68,12 +70,14 @@ def _rows(info: RunInfo, good: Sequence[Slot], split: str, key: Hashable) -> lis
         methods = [slot.method for slot in good if slot.method]
         bar = st.progress(0.0, text=f"Asking {count(len(methods), 'method')} about the run's steps …")
         rows = []
-        for row in series(data.lab(info), info.id, methods, split, most=MOST):
-            rows.append(row)
-            bar.progress(
-                row["done"] / row["of"], text=f"Step {row['step']}: {row['done']} of {row['of']} steps asked …"
-            )
-        bar.empty()
+        try:
+            for row in series(data.lab(info), info.id, methods, split, most=MOST):
+                rows.append(row)
+                bar.progress(
+                    row["done"] / row["of"], text=f"Step {row['step']}: {row['done']} of {row['of']} steps asked …"
+                )
+        finally:
+            bar.empty()
         while len(kept) >= KEPT:
             kept.pop(next(iter(kept)))
         kept[key] = rows

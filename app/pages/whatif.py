@@ -165,7 +165,8 @@ def _pair(good: Sequence[Slot]) -> view.Chosen | None:
     """The two methods whose difference is shown, as places among the slots that have an answer; a picker from three."""
     if len(good) < 2:
         return None
-    names = {f"{a}-{b}": _turned(good, a, b) for a, b in combinations(range(len(good)), 2)}
+    places = combinations(range(len(good)), 2)
+    names = {f"{good[a].letter}-{good[b].letter}": _turned(good, a, b) for a, b in places}
     if len(names) == 1:
         return next(iter(names.values()))
     labels = {name: f"{good[b].letter} − {good[a].letter}" for name, (a, b) in names.items()}

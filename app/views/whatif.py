@@ -144,7 +144,7 @@ def _rows(source: Source, view: View, group: int | None, rows: Sequence[int]) ->
         }  # fmt: skip
         if group is not None:
             own = [str(token) for token in source.texts(int(view.rows[row]))]
-            one["tokens"] = [visible_token(token) for token in own]
+            one["tokens"] = [_short(visible_token(token)) for token in own]
             one["breaks"] = [t for t, token in enumerate(own[:-1]) if token.endswith("\n")]
         found.append(one)
     return found
@@ -172,3 +172,11 @@ def _values(values: np.ndarray) -> dict[str, object]:
 def _bits(flags: np.ndarray) -> str | None:
     """One bit a token, base64; None where none is set."""
     return base64.b64encode(np.packbits(flags).tobytes()).decode("ascii") if flags.any() else None
+
+
+LONGEST_WORD = 60
+"""Characters of a token that are drawn: a word typed by hand may be a page long."""
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_WORD else text[:LONGEST_WORD] + "…"

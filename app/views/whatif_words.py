@@ -9,6 +9,9 @@ import numpy as np
 from app.inert import inert_markdown
 from app.views.whatif_source import Shown, View
 from app.words import count, number, share
+from core.advantage import Method
+from core.advantage.compose import CLIPPING
+from core.advantage.registry import penalised
 from core.counterfactual import Pair, Spec, Summary
 
 NOT_ANSWERED = (
@@ -109,10 +112,19 @@ def _beyond(first: Shown, second: Shown) -> list[str]:
         if one.answer.trace.penalty is not None:
             held = int((one.answer.trace.penalty.coefficient > 0).sum())
             found.append(f"{one.letter} also holds {count(held, 'token')} in place by a penalty")
-    objectives = [one.answer.method.loss.objective for one in (first, second)]
-    if objectives[0] != objectives[1]:
-        found.append(f"their objectives differ ({objectives[0]}, {objectives[1]})")
-    return found
+    return found + _losses(first.answer.method, second.answer.method)
+
+
+def _losses(first: Method, second: Method) -> list[str]:
+    """What parts their losses, which no advantage shows."""
+    one, other = first.loss, second.loss
+    if one.objective != other.objective:
+        return [f"their objectives differ ({one.objective}, {other.objective})"]
+    bounds = [(loss.clip_low, loss.clip_high, loss.dual_clip) for loss in (one, other)]
+    if bounds[0] != bounds[1] and one.objective in CLIPPING:
+        told = (f"{number(low)} / {number(high)}" for low, high, _ in bounds)
+        return [f"their clip bounds differ ({', '.join(told)})"]
+    return []
 
 
 def _shift(summaries: Sequence[Summary]) -> list[str]:
@@ -126,15 +138,16 @@ def _shift(summaries: Sequence[Summary]) -> list[str]:
     return [f"it moves {share(abs(moved))} of the mass from {way} answers"]
 
 
-def run_verdict(rows: Sequence[dict], labels: Sequence[str], pair: tuple[int, int]) -> str:
+def run_verdict(rows: Sequence[dict], asked: Sequence[tuple[str, str, Method]], pair: tuple[int, int]) -> str:
     """The same over a whole run: means over its steps, and from where to where they go. `rows` are those of
-    `core.counterfactual.series`, `pair` the places of (what is changed, what changes it).
+    `core.counterfactual.series`, `asked` its methods with their letters and labels, `pair` the places of (what is
+    changed, what changes it).
     """
     done = [row for row in rows if row["methods"]]
     places = [one for row in done for one in row["pairs"] if {one["a"], one["b"]} == set(pair)]
     rights = [[_right(row["methods"][place]) for place in pair] for row in done]
     moved = [after - before for before, after in rights if before is not None and after is not None]
-    a, b = (f"**{inert_markdown(labels[place])}**" for place in pair)
+    a, b = (f"**{inert_markdown(asked[place][1])}**" for place in pair)
     flipped = [place["flipped_share"] for place in places]
     flips = _spread(flipped) if any(flipped) else "none"
     changed = _spread([place["changed_share"] for place in places])
@@ -144,6 +157,9 @@ def run_verdict(rows: Sequence[dict], labels: Sequence[str], pair: tuple[int, in
         way = "wrong to right" if mean > 0 else "right to wrong"
         sentence += f"; it moves {_spread([value if mean > 0 else -value for value in moved])} of the mass from {way} "
         sentence += "answers"
+    chosen = [asked[place] for place in pair]
+    held = [f"{letter} also holds tokens in place by a penalty" for letter, _, method in chosen if penalised(method)]
+    sentence = "; ".join([sentence, *held, *_losses(*(method for _, _, method in chosen))])
     return f"{sentence}. Means, and lowest to highest, of {count(len(done), 'step')}."
 
 

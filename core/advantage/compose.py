@@ -20,6 +20,8 @@ _LOSS_READS = {
     "cispo": {"clip_low", "clip_high"},
 }
 """Which bounds an objective reads; the others read none."""
+CLIPPING = tuple(_LOSS_READS)
+"""The objectives that clip bounds matter to."""
 
 
 def build(

@@ -29,7 +29,7 @@ from types import ModuleType
 from core.advantage import methods
 from core.advantage.rules import BaseRule, Weight
 from core.advantage.schedules import scheduled
-from core.advantage.types import Rule
+from core.advantage.types import Method, Rule
 
 
 def discover(package: ModuleType) -> dict[str, BaseRule | Weight]:
@@ -47,6 +47,11 @@ def discover(package: ModuleType) -> dict[str, BaseRule | Weight]:
 _RULES = discover(methods)
 BASES = {name: rule for name, rule in _RULES.items() if isinstance(rule, BaseRule)}
 WEIGHTS = {name: scheduled(rule) for name, rule in _RULES.items() if isinstance(rule, Weight)}
+
+
+def penalised(method: Method) -> bool:
+    """Whether the method adds a penalty to the loss of some tokens."""
+    return any(WEIGHTS[rule.name].penalty for rule in method.weights)
 
 
 def turn(rule: Rule) -> int:

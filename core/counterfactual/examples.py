@@ -21,7 +21,7 @@ class Example:
 
     `prompts` names the groups in order; `methods` are specs (`a3po;base=dapo`) to put side by side, the first of them
     the plain one. `diff` are the places of the two whose difference shows what `look` says, as addresses write them
-    (`0-2`); `scope` is what has to be in view for it, one prompt ("group") or all of them ("step").
+    (`A-C`); `scope` is what has to be in view for it, one prompt ("group") or all of them ("step").
     """
 
     name: str
@@ -30,7 +30,7 @@ class Example:
     prompts: tuple[str, ...]
     batch: dict[str, Any]
     methods: tuple[str, ...]
-    diff: str = "0-1"
+    diff: str = "A-B"
     scope: str = "group"
 
 
@@ -76,7 +76,7 @@ EXAMPLES: dict[str, Example] = {
             tuple(_ADORA),
             _batch(list(_ADORA.values()), 12),
             ("grpo", "adora_code_llm", "adora_code_vlm", "adora_amplify"),
-            diff="1-2",
+            diff="B-C",
             scope="step",
         ),
         Example(
@@ -96,7 +96,7 @@ EXAMPLES: dict[str, Example] = {
             ("all correct",),
             _batch([[(1, 5), (1, 7), (1, 6), (1, 9)]], 12),
             ("grpo", "dapo", "pm1"),
-            diff="0-2",
+            diff="A-C",
         ),
         Example(
             "all_wrong",
@@ -106,7 +106,7 @@ EXAMPLES: dict[str, Example] = {
             ("all wrong",),
             _batch([[(0, 5), (0, 12, True), (0, 6), (0, 9)]], 12),
             ("grpo", "adora_amplify", "dapo", "nsr_pm1"),
-            diff="0-3",
+            diff="A-D",
         ),
         Example(
             "longest_wrong",

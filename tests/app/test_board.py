@@ -78,20 +78,20 @@ def test_a_plain_link_to_an_example_opens_on_what_it_is_about(name):
     plain = opened(source="board", example=name)
     assert (plain.query_params["diff"], plain.query_params["scope"]) == (example.diff, example.scope)
     other = next(other for other in EXAMPLES if other != name)
-    chosen = opened(example=other, m="psr", diff="0-1", scope="group", group="3")
+    chosen = opened(example=other, m="psr", diff="A-B", scope="group", group="3")
     chosen.selectbox(key="board:example").set_value(name).run()
     assert (chosen.query_params["diff"], chosen.query_params["scope"]) == (example.diff, example.scope)
     assert "group" not in chosen.query_params
 
 
-@pytest.mark.parametrize("said", [{"diff": "0-1"}, {"scope": "group"}, {"group": "2"}, {"m": "psr"}, {"rollout": "1"}])
+@pytest.mark.parametrize("said", [{"diff": "A-B"}, {"scope": "group"}, {"group": "2"}, {"m": "psr"}, {"rollout": "1"}])
 def test_a_link_that_says_what_to_look_at_is_left_alone(said):
     at = opened(example="adora_edges", **said)
     assert {name: at.query_params[name] for name in ("diff", "scope", *said) if name in at.query_params} == said
 
 
 def test_a_table_to_start_from():
-    at = opened(example="adora_edges", m=["psr", "nsr"], group="4", scope="step", diff="1-2")
+    at = opened(example="adora_edges", m=["psr", "nsr"], group="4", scope="step", diff="B-C")
     at.selectbox(key="board:example").set_value("empty").run()
     assert not at.exception and not at.error and not at.warning
     assert found(at)["reward"] == [1, 0] and found(at)["tokens"][1] == ["t1", "t2", "t3", "t4", "t5"]

@@ -209,7 +209,7 @@ def test_the_chosen_token_stays_while_sliders_move_and_not_with_other_rollouts(r
 
 
 def test_the_pair_of_the_difference_is_a_choice(runs, open_page):
-    at = open_page("whatif", run="plain", step=2, m=["grpo", "psr", "nsr"], diff="1-2")
+    at = open_page("whatif", run="plain", step=2, m=["grpo", "psr", "nsr"], diff="B-C")
     assert drawn(at)["panels"][-1]["letter"] == "C−B"
     assert values(at, "difference") == pytest.approx(values(at, "c") - values(at, "b"), abs=1e-3)
     assert "**NSR** (C)" in texts(at) and "**PSR** (B)" in texts(at)

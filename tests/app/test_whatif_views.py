@@ -12,7 +12,7 @@ from app.palette import LIGHT, method_colour
 from app.views import whatif, whatif_figures, whatif_tables, whatif_words
 from app.views.whatif_pairs import shaped, telling_group
 from app.views.whatif_source import Shown, Source, View, cut, view_of
-from core.advantage import Batch
+from core.advantage import Batch, build
 from core.counterfactual import Spec, answer, compare, summarise
 
 RNG = np.random.default_rng(4)
@@ -294,14 +294,27 @@ def test_curves_of_a_run():
     assert len(whatif_figures.frame(ROWS, ["A", "B"])) == 6
 
 
+ASKED = [("A", "GRPO", build("grpo")), ("B", "A3PO", build("a3po", base="grpo"))]
+
+
 def test_the_verdict_of_a_run():
-    sentence = whatif_words.run_verdict(ROWS, ["GRPO", "A3PO"], (0, 1))
+    sentence = whatif_words.run_verdict(ROWS, ASKED, (0, 1))
     spread = "38\N{NO-BREAK SPACE}% (25\N{NO-BREAK SPACE}% to 50\N{NO-BREAK SPACE}%)"
     assert f"**A3PO** changes {spread} of the tokens of **GRPO** and flips none" in sentence
     assert "moves 25\N{NO-BREAK SPACE}% of the mass from wrong to right" in sentence
     assert "Means, and lowest to highest, of 2\N{NO-BREAK SPACE}steps" in sentence
-    back = whatif_words.run_verdict(ROWS, ["GRPO", "A3PO"], (1, 0))
+    back = whatif_words.run_verdict(ROWS, ASKED, (1, 0))
     assert f"**GRPO** changes {spread} of the tokens of **A3PO**" in back and "from right to wrong" in back
+    assert "penalty" not in sentence and "differ" not in sentence
+
+
+def test_the_verdict_of_a_run_names_what_no_advantage_shows():
+    asked = [("A", "Lp-Reg", build("lp_reg")), ("B", "KL-Cov", build("kl_cov", base="grpo"))]
+    sentence = whatif_words.run_verdict(ROWS, asked, (0, 1))
+    assert "A also holds tokens in place by a penalty; B also holds" in sentence
+    assert "their objectives differ (clip, ratio)" in sentence
+    bounds = [("A", "GRPO", build("grpo")), ("B", "DAPO", build("dapo"))]
+    assert "their clip bounds differ (0.2 / 0.2, 0.2 / 0.28)" in whatif_words.run_verdict(ROWS, bounds, (0, 1))
 
 
 def test_a_step_shows_the_prompts_with_signal(source):
@@ -373,3 +386,8 @@ def test_every_prompt_is_in_the_table_with_its_methods(source):
     html = whatif_tables.prompt_table(read, LIGHT)
     assert html.count("data-testid='prompt-") == 2 and "<b>" not in html and "1+1=? &lt;b&gt;" in html
     assert "favorable × 5" in html and "[favorable] × 1" in html
+
+
+def test_a_token_as_long_as_a_page_is_cut():
+    assert whatif._short("x" * 60) == "x" * 60
+    assert whatif._short("x" * 5000) == "x" * 60 + "…"

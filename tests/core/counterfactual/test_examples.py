@@ -66,7 +66,7 @@ def test_every_example_is_a_batch_that_its_methods_take(name):
 def test_every_example_opens_on_two_methods_that_part(name):
     example = EXAMPLES[name]
     batch, found = answers(name)
-    first, second = map(int, example.diff.split("-"))
+    first, second = map("ABCD".index, example.diff.split("-"))
     pair = compare(found[second], found[first], batch)
     assert first < second and (pair.changed.any() or pair.moved > 0.2)  # others average equal advantages otherwise
     assert example.scope == ("step" if len(example.prompts) > 1 else "group")
