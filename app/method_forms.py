@@ -11,7 +11,7 @@ import streamlit as st
 from app.draft import Draft
 from app.forms import OWN
 from app.inert import inert_markdown, visible
-from app.param_forms import carried, escape, parameter, places, schedule, step, usable
+from app.param_forms import Place, carried, escape, parameter, places, schedule, settled, step, usable
 from core.advantage import AdvantageError, Recipe, bases, build, recipes
 
 EMPTY = (None, "", [], {}, (), False)
@@ -118,10 +118,18 @@ def _parameters(entry: dict[str, Any], i: int, recipe: Recipe, change: Callable[
                 continue
             with columns[j % 2]:
                 key = f"draft:methods.{i}.{rule}.{place.param.name}"
-                parameter(place, given, key, lambda value, place=place: change(set=place.put(given, value)))
+
+                def put(value: Any, place: Place = place, there: list[Place] = there) -> None:
+                    change(set=settled(given, place.put(given, value), there, place.param.name))
+
+                parameter(place, given, key, put)
         fading = [place for place in there if place.param.group == "schedule"]
         if fading:
-            schedule(fading, given, f"draft:methods.{i}.{rule}", lambda changed: change(set=changed))
+
+            def fade(changed: dict[str, Any], there: list[Place] = there) -> None:
+                change(set=settled(given, changed, there, "schedule"))
+
+            schedule(fading, given, f"draft:methods.{i}.{rule}", fade)
 
 
 def _heading(rule: str, recipe: Recipe) -> str:

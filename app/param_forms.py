@@ -130,6 +130,33 @@ def step(param: Param) -> Any:
     return float(f"{default / 5:.1g}") if default < 1 else 0.5
 
 
+FALLING = ("linear", "decay")
+"""Schedules by which A3PO's rho falls: beside them it must not fall by itself."""
+
+
+def settled(
+    before: Mapping[str, Any], after: Mapping[str, Any], there: Sequence[Place], changed: str
+) -> dict[str, Any]:
+    """`after` without what contradicts its changed parameter: A3PO's rho falls by alpha a step, over a fraction of the
+    run, or as a schedule says. `there` are the rule's parameters, `changed` is the name of one of them.
+    """
+    own = {place.param.name: place for place in there}
+    if not {"alpha", "decay_fraction", "schedule"} <= own.keys():
+        return dict(after)
+    alpha, fraction, kind = own["alpha"], own["decay_fraction"], own["schedule"]
+    if changed in ("alpha", "decay_fraction"):
+        other = fraction if changed == "alpha" else alpha
+        after = other.put(after, other.param.default)
+        if kind.value(after) in FALLING:
+            for place in (one for one in there if one.param.group == "schedule"):
+                after = place.put(after, place.param.default)
+    elif changed == "schedule" and kind.value(after) in FALLING:
+        after = alpha.put(fraction.put(after, None), 0.0)
+    elif changed == "schedule" and kind.value(before) in FALLING:
+        after = alpha.put(after, alpha.param.default)
+    return dict(after)
+
+
 def schedule(there: Sequence[Place], given: Mapping[str, Any], key: str, write: Write) -> None:
     """How a weight fades over the run, folded away: the kind, and what that kind asks for."""
     by_name = {place.param.name: place for place in there}

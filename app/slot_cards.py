@@ -13,7 +13,7 @@ import streamlit as st
 from app import slots
 from app.inert import inert_html, inert_markdown
 from app.palette import Theme, method_colour
-from app.param_forms import Place, escape, places, schedule, usable
+from app.param_forms import Place, escape, places, schedule, settled, usable
 from app.slots import TRAINED, Slot, fitting
 from app.views.whatif import LETTERS
 from app.words import number
@@ -168,7 +168,7 @@ def _sliders(there: Sequence[Place], spec: Spec, key: str, change: Callable[...,
     if schedules:
 
         def write(params: dict[str, Any]) -> None:
-            change(params=slots.settled(spec.params, params, there, "schedule"))
+            change(params=settled(spec.params, params, there, "schedule"))
 
         schedule(schedules, spec.params, f"{key}:{schedules[0].rule}", write)
 
@@ -178,7 +178,7 @@ def _putting(place: Place, there: Sequence[Place], spec: Spec, change: Callable[
 
     def put(value: Any) -> None:
         params = place.put(spec.params, float(f"{value:.6g}") if isinstance(value, float) else value)
-        change(params=slots.settled(spec.params, params, there, place.param.name))
+        change(params=settled(spec.params, params, there, place.param.name))
 
     return put
 

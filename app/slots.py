@@ -22,8 +22,6 @@ from core.counterfactual import Spec
 TRAINED = "trained"
 FIRST = ("grpo", "a3po;base=grpo")
 """Where nothing says what to compare."""
-FALLING = ("linear", "decay")
-"""Schedules by which A3PO's rho falls: beside them it must not fall by itself."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,29 +121,6 @@ def fitting(spec: Spec) -> Spec:
     loss = {name: value for name, value in spec.loss.items() if getattr(brought, name, value) != value}
     same = spec.dynamic_sampling == plain.dynamic_sampling
     return replace(spec, loss=loss, dynamic_sampling=None if same else spec.dynamic_sampling)
-
-
-def settled(
-    before: Mapping[str, Any], after: Mapping[str, Any], there: Sequence[Place], changed: str
-) -> dict[str, Any]:
-    """`after` without what contradicts its changed parameter: A3PO's rho falls by alpha a step, over a fraction of the
-    run, or as a schedule says. `there` are the rule's parameters, `changed` is the name of one of them.
-    """
-    own = {place.param.name: place for place in there}
-    if not {"alpha", "decay_fraction", "schedule"} <= own.keys():
-        return dict(after)
-    alpha, fraction, kind = own["alpha"], own["decay_fraction"], own["schedule"]
-    if changed in ("alpha", "decay_fraction"):
-        other = fraction if changed == "alpha" else alpha
-        after = other.put(after, other.param.default)
-        if kind.value(after) in FALLING:
-            for place in (one for one in there if one.param.group == "schedule"):
-                after = place.put(after, place.param.default)
-    elif changed == "schedule" and kind.value(after) in FALLING:
-        after = alpha.put(fraction.put(after, None), 0.0)
-    elif changed == "schedule" and kind.value(before) in FALLING:
-        after = alpha.put(after, alpha.param.default)
-    return dict(after)
 
 
 def falls(there: Sequence[Place], params: Mapping[str, Any], total: int | None) -> tuple[float, float] | None:

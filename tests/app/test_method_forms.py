@@ -171,3 +171,15 @@ def test_a_variant_differs_from_its_original(no_runs, open_page):
     first, second = launched(at).methods
     assert first.name == second.name == "a3po"
     assert first.set != second.set
+
+
+def test_a3pos_ways_to_fall_clear_each_other(no_runs, open_page):
+    """alpha, decay_fraction and a falling schedule each say how fast rho falls: the last one chosen counts."""
+    at = open_page("launch", preset="a3po", set='methods=[{"name": "a3po", "set": {"decay_fraction": 0.5}}]')
+    widget(at.number_input, "draft:methods.0.a3po.alpha").set_value(0.01).run()
+    assert not at.error and launched(at).methods[0].set == {"alpha": 0.01}
+    widget(at.number_input, "draft:methods.0.a3po.decay_fraction").set_value(0.8).run()
+    assert not at.error and launched(at).methods[0].set == {"decay_fraction": 0.8}
+    widget(at.selectbox, "draft:methods.0.a3po.schedule").set_value("linear").run()
+    assert not at.error and launched(at).methods[0].set["alpha"] == 0
+    assert "decay_fraction" not in launched(at).methods[0].set

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from app.param_forms import places
+from app.param_forms import places, settled
 from app.slot_cards import reach
-from app.slots import beside, falls, fitting, settled
+from app.slots import beside, falls, fitting
 from core.advantage import recipes
 from core.counterfactual import Spec
 
