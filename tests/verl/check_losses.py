@@ -190,7 +190,7 @@ def near(case: Case) -> tuple[Batch, Batch, np.ndarray]:
 
 def test_kl_cov(case: Case) -> None:
     ratio, coefficient = 0.05, 0.7
-    method = build("kl_cov", params={"ratio": ratio, "coefficient": coefficient})
+    method = build("kl_cov", base="grpo", params={"ratio": ratio, "coefficient": coefficient})
     seen, batch, new = near(case)
     trace = compute(method, seen)
     penalty = TokenPenalty(trace.penalty.form, tensor(trace.penalty.coefficient))
@@ -204,7 +204,7 @@ def test_kl_cov(case: Case) -> None:
 def clip_cov(case: Case, ratio: float) -> tuple[float, tuple[float, np.ndarray], tuple[Any, ...]]:
     """The share of tokens that the lab draws; its loss and gradient, and verl's with its metrics."""
     low, high = 0.2, 1.5
-    method = build("clip_cov", params={"ratio": ratio, "cov_low": low, "cov_high": high})
+    method = build("clip_cov", base="grpo", params={"ratio": ratio, "cov_low": low, "cov_high": high})
     seen, batch, new = near(case)
     trace = compute(method, seen)
     (drawn,) = trace.factors
