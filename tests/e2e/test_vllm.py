@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -64,11 +65,14 @@ def wait(path: Path, reached: Callable[[RunInfo], bool]) -> RunInfo:
 def vllm_of(pid: int) -> psutil.Process:
     """The one process that a worker has started, which has none of its own."""
     deadline = time.monotonic() + 15
-    while not (children := psutil.Process(pid).children(recursive=True)):
+    while True:
+        children = psutil.Process(pid).children(recursive=True)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if children and "core.engines.vllm_child" in children[0].cmdline():  # not only forked, also started
+                break
         assert time.monotonic() < deadline
         time.sleep(0.02)
     (child,) = children
-    assert "core.engines.vllm_child" in child.cmdline()
     return child
 
 
