@@ -52,3 +52,13 @@ function mount({ data, parentElement, setTriggerValue }, create, update) {
   update(view, data);
   return () => { view.observer.disconnect(); clearTimeout(view.timer); views.delete(parentElement); };
 }
+
+function markChosen(view, margin) { // the chosen word of the list, told to screen readers and scrolled into its box
+  view.tokens.forEach((node, position) => node.setAttribute("aria-selected", position === view.selected.position));
+  const chosen = view.tokens[view.selected.position];
+  if (!chosen) return;
+  view.list.setAttribute("aria-activedescendant", chosen.id);
+  const [inner, outer] = [chosen.getBoundingClientRect(), view.words.getBoundingClientRect()];
+  if (inner.top < outer.top) view.words.scrollTop -= outer.top - inner.top + margin;
+  else if (inner.bottom > outer.bottom) view.words.scrollTop += inner.bottom - outer.bottom + margin;
+}

@@ -282,13 +282,7 @@ function text(view, row) {
     view.tokens = row.tokens.map((token, position) => span(view, row, token, position));
     view.list.replaceChildren(...view.tokens.flatMap((node, position) => row.breaks.includes(position) ? [node, el("br")] : [node]));
   }
-  view.tokens.forEach((node, position) => node.setAttribute("aria-selected", position === view.selected.position));
-  const chosen = view.tokens[view.selected.position];
-  if (!chosen) return;
-  view.list.setAttribute("aria-activedescendant", chosen.id);
-  const [inner, outer] = [chosen.getBoundingClientRect(), view.words.getBoundingClientRect()];
-  if (inner.top < outer.top) view.words.scrollTop -= outer.top - inner.top + 30;
-  else if (inner.bottom > outer.bottom) view.words.scrollTop += inner.bottom - outer.bottom + 30;
+  markChosen(view, 30);
 }
 
 function span(view, row, token, position) {

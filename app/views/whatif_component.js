@@ -306,13 +306,7 @@ function text(view, row) { // the chosen answer: its words, and under each word 
     view.list.replaceChildren(...view.tokens.flatMap((node, position) => row.breaks.includes(position) ? [node, el("div", { class: "break" })] : [node]));
     gutter(view);
   }
-  view.tokens.forEach((node, position) => node.setAttribute("aria-selected", position === view.selected.position));
-  const chosen = view.tokens[view.selected.position];
-  if (!chosen) return;
-  view.list.setAttribute("aria-activedescendant", chosen.id);
-  const [inner, outer] = [chosen.getBoundingClientRect(), view.words.getBoundingClientRect()];
-  if (inner.top < outer.top) view.words.scrollTop -= outer.top - inner.top + 20;
-  else if (inner.bottom > outer.bottom) view.words.scrollTop += inner.bottom - outer.bottom + 20;
+  markChosen(view, 20);
 }
 
 function word(view, token, position) {
