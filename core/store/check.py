@@ -134,8 +134,10 @@ def _check_rows(lab: StepLab, report: CheckReport) -> list[str]:
     counts = lab.rows(
         """
         WITH t AS (SELECT split, count(*) AS n, count(sampler_logprob) AS recorded FROM tokens GROUP BY split),
-        s AS (SELECT split, sum(n) AS summed FROM summary WHERE field = 'probability' GROUP BY split)
-        SELECT split, n, recorded, coalesce(summed, 0) AS summed FROM t LEFT JOIN s USING (split)
+        s AS (SELECT split, sum(n) AS summed FROM summary WHERE field = 'probability' GROUP BY split),
+        p AS (SELECT split, sum(tokens) AS placed FROM positions GROUP BY split)
+        SELECT split, n, recorded, coalesce(summed, 0) AS summed, coalesce(placed, n) AS placed
+        FROM t LEFT JOIN s USING (split) LEFT JOIN p USING (split)
         """
     )
     for row in counts:
@@ -144,6 +146,8 @@ def _check_rows(lab: StepLab, report: CheckReport) -> list[str]:
             report.say(
                 f"step {lab.step}, {row['split']}: the summary counts {row['summed']} of {row['recorded']} tokens"
             )
+        if row["placed"] != row["n"]:
+            report.say(f"step {lab.step}, {row['split']}: positions counts {row['placed']} of {row['n']} tokens")
     return [split for split, whole in splits.items() if whole and split != "eval"]
 
 

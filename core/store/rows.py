@@ -13,7 +13,7 @@ from core.store import schema
 from core.store.errors import StoreError
 from core.store.factors import Factors
 from core.store.record import SplitRecord, StepRecord
-from core.store.summary import summary_rows
+from core.store.summary import sum_rows, summary_rows
 from core.store.text import encode, encode_all
 
 Tables = dict[str, pa.Table]
@@ -40,6 +40,8 @@ def tables(record: StepRecord, factors: Factors, ranks: Ranks = ALONE) -> Tables
             length = np.asarray(split.length)[rollouts]
             polarity = np.repeat(_polarity(split)[rollouts], length)
             parts["summary"].append(summary_rows(tokens, polarity, np.repeat(length, length)))
+            for table in schema.LATER_TABLES:
+                parts[table].append(sum_rows(table, tokens, polarity))
     for table, row in (("metrics", record.metrics), ("evals", record.eval)):
         if row is not None and ranks.first:
             parts[table].append(_one_row(table, {**row, "step": record.step}))
@@ -127,10 +129,16 @@ def _rollouts(split: SplitRecord, step: int, factors: Sequence[str]) -> pa.Table
     if split.sampler_logprob is not None and count:
         mask = np.arange(split.sampler_logprob.shape[1]) < np.asarray(split.length)[:, None]
         columns["sequence_logprob"] = np.where(mask, split.sampler_logprob, 0).sum(axis=1, dtype=np.float64)
+    if split.token_ids is not None:
+        columns["repeated"] = repeated(split.token_ids, np.asarray(split.length))
     trace = split.trace
     if trace is not None:
         if trace.base.ndim == 1:
             columns["base_advantage"] = trace.base
+        if split.loss_weight is not None:
+            base = trace.base if trace.base.ndim == 2 else trace.base[:, None]
+            columns["mass"] = _mass(split, trace.advantage)
+            columns["base_mass"] = _mass(split, np.broadcast_to(base, trace.advantage.shape))
         columns["kept"] = trace.kept.any(axis=1)
         groups = np.unique(split.group)
         for factor in _named(trace.factors, token=False, allowed=factors, step=step):
@@ -138,6 +146,31 @@ def _rollouts(split: SplitRecord, step: int, factors: Sequence[str]) -> pa.Table
             values = values if factor.per == "rollout" else values[np.searchsorted(groups, split.group)]
             columns[schema.FACTOR_PREFIX + factor.id] = values
     return _table("rollouts", columns, count, rollout_factors=tuple(factors))
+
+
+def repeated(token_ids: np.ndarray, length: np.ndarray, size: int = 4) -> np.ndarray:
+    """(N,) the share of each response's n-grams of `size` tokens that occurred before in it; 0 where it has none.
+
+    `token_ids` is (N, T), `length` (N,) in tokens.
+    """
+    shares = np.zeros(len(length))
+    if token_ids.shape[1] < size:
+        return shares
+    places = token_ids.shape[1] - size + 1
+    code = np.zeros((len(length), places), np.int64)
+    for i in range(size):
+        code = code * 1_000_003 + token_ids[:, i : i + places]  # wraps around; what falls together by that is nothing
+    for i, count in enumerate(np.asarray(length) - size + 1):
+        if count > 0:
+            shares[i] = 1 - len(np.unique(code[i, :count])) / count
+    return shares
+
+
+def _mass(split: SplitRecord, advantage: np.ndarray) -> np.ndarray:
+    """(N,) sum of loss weight x |advantage| over each rollout's kept tokens."""
+    width = min(advantage.shape[1], split.loss_weight.shape[1])
+    kept = split.trace.kept[:, :width] & (np.arange(width) < np.asarray(split.length)[:, None])
+    return np.where(kept, split.loss_weight[:, :width] * np.abs(advantage[:, :width]), 0.0).sum(axis=1)
 
 
 def _tokens(split: SplitRecord, rollouts: np.ndarray, step: int, factors: Sequence[str]) -> pa.Table:

@@ -14,10 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
 import pyarrow as pa
 
 SPLITS = ("train", "probe", "eval")
-TABLES = ("metrics", "groups", "rollouts", "tokens", "evals", "summary")
+TABLES = ("metrics", "groups", "rollouts", "tokens", "evals", "summary", "positions", "strings")
+LATER_TABLES = ("positions", "strings")
+"""Tables that sealed files of earlier versions lack; they are then empty."""
 KEYS = ("step", "split", "group", "rollout", "position")
 FACTOR_PREFIX = "f_"
 
@@ -163,6 +166,9 @@ ROLLOUTS = _table(
     ("sequence_logprob", _f32, "nats", "sum of the sampler's log-probs"),
     ("base_advantage", _f64, "", "the base rule's advantage; null where it is per token"),
     ("kept", _bool, "", "any of its tokens took part in the update"),
+    ("mass", _f64, "", "sum of loss weight x |advantage| over its kept tokens; null in probes"),
+    ("base_mass", _f64, "", "the same of the base advantage"),
+    ("repeated", _f32, "", "share of its token 4-grams that occurred before in it; null without tokens"),
     ("minibatch", _i32, "", "the optimizer's minibatch, from 0; null in probes"),
 )
 
@@ -203,6 +209,68 @@ SUMMARY = _table(
     ("histogram", pa.list_(_i64), "", "counts between the field's fixed edges, first and last bins open"),
 )
 
+_SUMS = (
+    ("probability", _f64, "", "sum over tokens of exp(sampler_logprob)"),
+    ("entropy", _f64, "nats", "sum over tokens"),
+    ("advantage", _f64, "", "sum over trained tokens"),
+    ("base_advantage", _f64, "", "sum over trained tokens"),
+    ("push", _f64, "", "sum over trained tokens of advantage x (1 - probability)"),
+    ("mass", _f64, "", "sum over trained tokens of loss_weight x |advantage|; null in probes"),
+    ("change", _f64, "nats", "sum of after_logprob - trainer_logprob over changed tokens"),
+    ("entropy_change", _f64, "nats", "sum of entropy_after - entropy over changed tokens"),
+    ("agreed", _f64, "", "pushed tokens that moved the way their advantage pushed"),
+    ("pushed", _f64, "", "trained tokens with an advantage that moved by UNMOVED or more"),
+)
+"""What `positions` and `strings` add up; null where no token has the value."""
+
+POSITIONS = _table(
+    ("step", _i64, "", "rollout step"),
+    ("split", _text, "", "train or probe"),
+    ("polarity", _i8, "", "+1 or -1"),
+    ("bin", _i32, "", "of the position in the response: see position_bin"),
+    ("tokens", _i64, "", "tokens"),
+    ("trained", _i64, "", "kept tokens"),
+    ("changed", _i64, "", "tokens with a log-prob after the update"),
+    *_SUMS,
+)
+
+STRINGS = _table(
+    ("step", _i64, "", "rollout step"),
+    ("split", _text, "", "train or probe"),
+    ("polarity", _i8, "", "+1 or -1"),
+    ("token_id", _i32, "", "id in the model's vocabulary"),
+    ("token", _text, "", "the token's own text; untrusted"),
+    ("tokens", _i64, "", "how often it was sampled"),
+    ("trained", _i64, "", "kept tokens"),
+    ("changed", _i64, "", "tokens with a log-prob after the update"),
+    *_SUMS,
+)
+
+STRINGS_KEPT = 1000
+"""Rows of `strings` a step, split and polarity: those with the largest |push|, then the most frequent."""
+
+UNMOVED = 1e-6
+"""A smaller change of a log-prob (nats) counts as none."""
+
+_EVERY, _OCTAVE = 64, 32
+
+
+def position_bin(position: np.ndarray) -> np.ndarray:
+    """The bin of a position in `positions`: one a position up to 63, then 32 bins to each doubling."""
+    position = np.asarray(position, np.int64)
+    octave = np.floor(np.log2(np.maximum(position, _EVERY) / _EVERY)).astype(np.int64)
+    width = 2 << octave
+    beyond = _EVERY + octave * _OCTAVE + (position - (_EVERY << octave)) // width
+    return np.where(position < _EVERY, position, beyond).astype(np.int32)
+
+
+def bin_start(number: np.ndarray) -> np.ndarray:
+    """The first position of a bin of `positions`."""
+    number = np.asarray(number, np.int64)
+    octave, place = np.divmod(np.maximum(number - _EVERY, 0), _OCTAVE)
+    return np.where(number < _EVERY, number, (_EVERY << octave) + place * (2 << octave))
+
+
 SUMMARY_BINS = 10
 SUMMARY_EDGES: dict[str, tuple[float, ...]] = {
     "probability": tuple(round(0.05 * i, 2) for i in range(1, 20)),
@@ -213,15 +281,23 @@ SUMMARY_EDGES: dict[str, tuple[float, ...]] = {
     "change": tuple(round(-1 + 0.1 * i, 1) for i in range(21)),
     "mass": (),
     "base_mass": (),
+    "logprob": (),
+    "logprob_advantage": (),
+    "entropy_change": (),
+    "agreed": (),
 }
 """Inner histogram edges by field. probability = exp(sampler_logprob); push = advantage x (1 - probability); change =
 after_logprob - trainer_logprob; mass = loss_weight x |advantage|; base_mass = loss_weight x |base_advantage|.
-Dropped tokens count in probability and entropy, not in the advantage fields."""
+logprob = trainer_logprob and logprob_advantage its product with the advantage, for their covariance; entropy_change =
+entropy_after - entropy; agreed = 1 where the log-prob moved the way the advantage pushed and 0 where it moved the other
+way, of tokens with an advantage that moved by UNMOVED or more. Dropped tokens count in probability, entropy, change and
+entropy_change, not in the others."""
 
 SUMMARY_FIELDS = tuple(SUMMARY_EDGES)
 
 COLUMNS: dict[str, tuple[Column, ...]] = {
     "metrics": METRICS, "groups": GROUPS, "rollouts": ROLLOUTS, "tokens": TOKENS, "evals": EVALS, "summary": SUMMARY,
+    "positions": POSITIONS, "strings": STRINGS,
 }  # fmt: skip
 
 

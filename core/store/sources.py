@@ -63,7 +63,7 @@ class Source:
 
     def select_sealed(self, table: str, columns: dict[str, str], step: int | None = None) -> str:
         """The same of its sealed rows, those of live steps left out."""
-        if self.sealed is None or step in self.live:
+        if table not in self.sealed_columns or step in self.live:
             return ""
         query = self._query(columns, self.sealed_columns[table], f"{self.sealed}.main.{identifier(table)}")
         if step is not None:
@@ -144,11 +144,12 @@ def attach(
     columns: dict[str, dict[str, str]] = {}
     for table, column, sql_type in found:
         columns.setdefault(table, {})[column] = sql_type
-    if foreign or not set(schema.TABLES) | {SEALED_STEPS} <= set(columns):
-        wrong = sorted(foreign) or sorted((set(schema.TABLES) | {SEALED_STEPS}) - set(columns))
+    needed = {*schema.TABLES, SEALED_STEPS} - {*schema.LATER_TABLES}
+    if foreign or not needed <= set(columns):
+        wrong = sorted(foreign) or sorted(needed - set(columns))
         raise StoreError(f"{file}: not a sealed run of this lab ({', '.join(wrong)} must be a table)")
     for table in schema.TABLES:
-        for column, sql_type in columns[table].items():
+        for column, sql_type in columns.get(table, {}).items():
             expected = TYPES[table].get(column, "FLOAT" if _FACTOR.fullmatch(column) else sql_type)
             if sql_type != expected:
                 raise StoreError(f"{file}: {table}.{column} is {sql_type}, a sealed run has {expected} there")
@@ -156,7 +157,7 @@ def attach(
         steps = dict(connection.execute(f"SELECT step, mtime_ns FROM {catalog}.main.{SEALED_STEPS}").fetchall())
     except duckdb.Error as error:
         raise StoreError(f"{file}: damaged ({_first_line(error)})") from error
-    return {table: frozenset(columns[table]) for table in schema.TABLES}, steps
+    return {table: frozenset(columns[table]) for table in schema.TABLES if table in columns}, steps
 
 
 def identifier(name: str) -> str:

@@ -35,7 +35,7 @@ from core.store.files import (
 )
 from core.store.record import StepRecord
 from core.store.rows import Tables, tables
-from core.store.schema import TABLES
+from core.store.schema import LATER_TABLES, TABLES
 from core.store.summary import add_up
 
 
@@ -72,9 +72,10 @@ def write_step(run_dir: str | Path, record: StepRecord, ranks: Ranks = ALONE) ->
 
 def _write_share(folder: Path, contents: Tables, ranks: Ranks) -> None:
     """Write and flush a rank's tables once the folder is there; returns when all ranks have. The first has the sums."""
-    summaries = [part for part in ranks.gather(contents.pop("summary", None)) if part is not None]
-    if summaries and ranks.first:
-        contents["summary"] = add_up(summaries)
+    sums = {table: contents.pop(table) for table in ("summary", *LATER_TABLES) if table in contents}
+    shares = ranks.gather(sums)
+    for table in dict.fromkeys(table for share in shares for table in share) if ranks.first else ():
+        contents[table] = add_up(table, [share[table] for share in shares if table in share])
     files = {folder / table_file(table, ranks.rank): rows for table, rows in contents.items()}
     list(_writers(os.getpid()).map(_write_table, files, files.values()))
     ranks.gather(None)

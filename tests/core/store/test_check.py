@@ -150,6 +150,7 @@ def test_progress_is_told_after_every_step(run_dir: Path) -> None:
         ("metrics", lambda t: pa.concat_tables([t, t]), "step 1: 2 rows of metrics"),
         ("metrics", lambda t: t.slice(1), "step 1: no metrics"),
         ("summary", lambda t: t.slice(1), "the summary counts"),
+        ("positions", lambda t: t.slice(1), "positions counts"),
     ],
 )
 def test_every_broken_promise_is_seen(run_dir: Path, table: str, how: Change, told: str) -> None:

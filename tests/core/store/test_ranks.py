@@ -53,7 +53,7 @@ def contents(path: Path, table: str) -> pd.DataFrame:
 def test_each_rank_writes_its_groups_and_readers_see_one_step(run_dir: Path, shared_run: Path) -> None:
     names = {file.name for file in (shared_run / "steps/step=000000").iterdir()}
     assert names == {
-        "metrics.parquet", "evals.parquet", "summary.parquet",
+        "metrics.parquet", "evals.parquet", "summary.parquet", "positions.parquet", "strings.parquet",
         *(f"{table}{rank}.parquet" for table in ("groups", "rollouts", "tokens") for rank in ("", "-1", "-2")),
     }  # fmt: skip
     groups = [
@@ -136,5 +136,5 @@ def test_more_ranks_than_groups(tmp_path: Path, step_record: StepRecord, setting
         write_schema(path, settings)
     write_step(one, step_record)
     Threads(6).run(lambda ranks: write_step(many, step_record, ranks))
-    for table in ("groups", "rollouts", "tokens", "summary"):
+    for table in ("groups", "rollouts", "tokens", "summary", "positions", "strings"):
         pd.testing.assert_frame_equal(contents(one, table), contents(many, table), rtol=1e-12)

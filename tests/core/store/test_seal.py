@@ -11,7 +11,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from core.store import StoreError, drop_steps_from, open_runs, schema, seal, sweep, write_step
+from core.store import StoreError, check, drop_steps_from, open_runs, schema, seal, sweep, write_step
+from core.store.sql import query
 from tests.synthetic import make_run, records
 
 
@@ -166,6 +167,21 @@ def test_damaged_and_foreign_files_get_one_sentence(finished: Path, tmp_path: Pa
     foreign(finished, "CREATE TABLE tokens AS SELECT 1 AS step")
     with pytest.raises(StoreError, match="evals, groups, metrics, rollouts, sealed_steps, summary must be a table"):
         open_runs([finished])
+
+
+def test_a_sealed_file_of_an_earlier_version_has_no_later_tables(finished: Path) -> None:
+    seal(finished)
+    shutil.rmtree(finished / "steps")
+    with duckdb.connect(str(finished / "rollouts.duckdb")) as connection:
+        for table in schema.LATER_TABLES:
+            connection.execute(f"DROP TABLE {table}")
+        connection.execute("ALTER TABLE rollouts DROP COLUMN mass")
+    with open_runs([finished]) as lab:
+        assert lab.rows("SELECT count(*) AS n FROM strings UNION ALL SELECT count(*) FROM positions") == [{"n": 0}] * 2
+        found = lab.rows("SELECT count(*) AS n, count(mass) AS masses, count(base_mass) AS others FROM rollouts")[0]
+        assert found["n"] > 0 and found["masses"] == 0 and found["others"] > 0
+    assert query([finished], "SELECT count(*) FROM strings").rows == [(0,)]
+    assert check(finished).ok
 
 
 def test_damage_anywhere_in_the_file_gets_a_sentence(finished: Path) -> None:

@@ -19,7 +19,7 @@ from core.store import StepRecord, StoreError, drop_steps_from, open_runs, step_
 from core.store.files import live_steps
 
 PROJECT = Path(__file__).parents[3]
-TABLES_OF_A_FULL_STEP = {"metrics", "groups", "rollouts", "tokens", "evals", "summary"}
+TABLES_OF_A_FULL_STEP = {"metrics", "groups", "rollouts", "tokens", "evals", "summary", "positions", "strings"}
 
 
 def hidden(run_dir: Path) -> list[str]:
