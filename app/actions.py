@@ -44,13 +44,17 @@ def show_flash() -> None:
 
 
 def can_resume(info: RunInfo) -> bool:
-    """Whether a page may go on with the run: not one that came from elsewhere, nor a shipped example."""
-    return info.state in ("stopped", "failed") and not info.imported and not info.example
+    """Whether a page may go on with the run: not one that came from elsewhere, nor one that is packed."""
+    return info.state in ("stopped", "failed") and not _read_only(info)
 
 
 def can_extend(info: RunInfo) -> bool:
     """Whether a page may give the run more steps."""
-    return info.state == "finished" and not info.imported and not info.example
+    return info.state == "finished" and not _read_only(info)
+
+
+def _read_only(info: RunInfo) -> bool:
+    return info.imported or info.packed or info.example
 
 
 def start(experiment: ExperimentConfig) -> None:
@@ -65,9 +69,10 @@ def start(experiment: ExperimentConfig) -> None:
 
 
 def follow_start() -> None:
-    """Go to the curves of what `start` has just started, if anything."""
+    """Go to the curves of what `start` has just started, if anything: of the whole experiment, or of its only run."""
     if started := st.session_state.pop(_STARTED, None):
-        urls.go("live", run=started[:6])
+        info = data.run(started[0])
+        urls.go("live", **({"experiment": info.experiment} if info and info.experiment else {"run": started[:1]}))
 
 
 def stop_all(infos: list[RunInfo]) -> None:

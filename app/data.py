@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+import threading
+import weakref
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 
 import streamlit as st
@@ -50,8 +52,7 @@ def run(run_id: str) -> RunInfo | None:
 
 def lab(runs: RunInfo | Sequence[RunInfo]) -> Lab:
     """The store over one or several runs: `lab(info).df("SELECT … FROM metrics")`. Reopened when a step was added."""
-    paths = tuple(info.path for info in ([runs] if isinstance(runs, RunInfo) else runs))
-    return _lab(paths, fingerprint(paths))
+    return _open(tuple(info.path for info in ([runs] if isinstance(runs, RunInfo) else runs))).lab()
 
 
 def ended(info: RunInfo) -> bool:
@@ -92,6 +93,39 @@ def _runs(root_path: str) -> list[RunInfo]:
     return list_runs(Path(root_path), examples=True)
 
 
-@st.cache_resource(max_entries=32, show_spinner=False)
-def _lab(paths: tuple[Path, ...], mark: object) -> Lab:
-    return open_runs(paths)
+MEMORY_MB, LEAST_MB = 640, 64
+"""What the databases of all open Labs may have in memory together, and each of them at least."""
+_labs: weakref.WeakSet[Lab] = weakref.WeakSet()
+_sharing = threading.Lock()
+
+
+class _Open:
+    """The store over some runs, opened anew once they have changed: one Lab at a time, however long they train."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths, self._lock = paths, threading.Lock()
+        self._lab: Lab | None = None
+        self._mark: Hashable = None
+
+    def lab(self) -> Lab:
+        """The Lab that shows the runs as they are now; one that was handed out before stays usable."""
+        with self._lock:
+            mark = fingerprint(self._paths)
+            if self._lab is None or mark != self._mark:
+                self._lab, self._mark = open_runs(self._paths), mark
+                _share_memory(self._lab)
+            return self._lab
+
+
+def _share_memory(lab: Lab) -> None:
+    """Divide the memory anew among the Labs that are open, this one among them."""
+    with _sharing:
+        _labs.add(lab)
+        labs = list(_labs)
+        for one in labs:
+            one.limit_memory(max(MEMORY_MB // len(labs), LEAST_MB))
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _open(paths: tuple[Path, ...]) -> _Open:
+    return _Open(paths)

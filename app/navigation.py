@@ -8,25 +8,27 @@ from typing import Any
 
 import streamlit as st
 
+from app import presentation
 from app.guard import guarded
+from app.theme import theme
 from app.urls import PAGES
 
 ICONS = {
     "runs": "home", "launch": "rocket_launch", "live": "monitor_heart", "tokens": "grid_on", "polarity": "exposure",
     "favorability": "star", "whatif": "alt_route", "compare": "stacked_line_chart",
+    "sql": "database",
 }  # fmt: skip
-TITLES = {"whatif": "What if"}
+TITLES = {"whatif": "What if", "sql": "SQL"}
 """Pages whose name in the navigation is not that of their address."""
 HOME = "runs"
-STYLE = "<style>.stMainBlockContainer { padding-top: 4.5rem }</style>"
-"""Half of Streamlit's space above a page's first line."""
 _here = threading.local()
 
 
 def show() -> None:
     """Draw the page that the address asks for, inside the guard. This is all that main.py does."""
     page = _register()
-    st.html(STYLE)
+    presentation.settle()
+    st.html(presentation.style(theme()))
     _here.inside = True
     try:
         guarded(page.run)

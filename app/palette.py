@@ -2,7 +2,8 @@
 
 Reinforced (advantage > 0) is teal, suppressed (< 0) vermilion, zero the page's own background. Favorable is indigo,
 unfavorable a hatched grey, uniform an outline. A method keeps its Okabe-Ito colour everywhere; relatives of a method
-share its colour and differ in dash. Colour never stands alone: polarity also has a sign, methods also a name.
+share its colour and differ in dash. Hues that also colour text have a contrast of at least 4.5 with the background and
+the surface. Colour never stands alone: polarity also has a sign, methods also a name.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Theme:
 
 LIGHT = Theme(
     dark=False, background="#ffffff", surface="#f5f7f8", text="#1f2933", muted="#5b6670", grid="#e4e8eb",
-    reinforced="#0b7a75", suppressed="#c8553d", favorable="#4c5fd5", unfavorable="#8d969e", uniform="#aab2b9",
+    reinforced="#0b7a75", suppressed="#bd4c34", favorable="#4c5fd5", unfavorable="#8d969e", uniform="#aab2b9",
     warning="#9a6700",
 )  # fmt: skip
 DARK = Theme(
@@ -119,6 +120,12 @@ def run_styles(methods: Sequence[str], dark: bool = False) -> list[tuple[str, st
     return styles
 
 
+def series_styles(number: int, dark: bool = False) -> list[tuple[str, str]]:
+    """(colour, dash) for series that are no methods: Okabe-Ito in order, then again in other dashes."""
+    dashes = ("solid", "dash", "dot", "dashdot")
+    return [(_OKABE_ITO[i % 8][dark], dashes[i // 8 % 4]) for i in range(number)]
+
+
 def diverging(theme: Theme) -> list[tuple[float, str]]:
     """A plotly colour scale for signed values, zero is the background; use it with `zmid=0` and a symmetric domain."""
     return [(0.0, theme.suppressed), (0.5, theme.background), (1.0, theme.reinforced)]
@@ -133,10 +140,3 @@ def rgba(colour: str, alpha: float) -> str:
     """`#rrggbb` with an alpha in [0, 1], as CSS."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{min(max(alpha, 0.0), 1.0):.3f})"
-
-
-def signed_rgba(value: float, limit: float, theme: Theme) -> str:
-    """CSS colour of a signed value on a domain [-limit, limit]: hue by its sign, alpha by |value| / limit."""
-    if not limit or value != value:
-        return "transparent"
-    return rgba(theme.reinforced if value > 0 else theme.suppressed, abs(value) / limit)

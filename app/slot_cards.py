@@ -85,9 +85,9 @@ def _head(slot: Slot, i: int, texts: list[str], theme: Theme) -> None:
     with st.container(horizontal=True, wrap=False, vertical_alignment="center", gap="small"):
         colour = method_colour(slot.spec.name if slot.spec else "", theme.dark)
         st.html(
-            f'<span style="display:inline-block;min-width:20px;text-align:center;border:2px solid {colour};'
-            f'border-radius:5px;font:700 12px/17px sans-serif;margin-right:7px">{slot.letter}</span>'
-            f'<b style="font-size:14px">{inert_html(slot.label)}</b>',
+            f'<span style="display:inline-block;min-width:1.25rem;text-align:center;border:2px solid {colour};'
+            f'border-radius:5px;font:700 .75rem/1.4 sans-serif;margin-right:7px">{slot.letter}</span>'
+            f'<b style="font-size:.875rem">{inert_html(slot.label)}</b>',
             width="stretch",
         )
         if len(texts) > 2:

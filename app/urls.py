@@ -24,8 +24,11 @@ PAGES = {
     "favorability": "pages/favorability.py",
     "whatif": "pages/whatif.py",
     "compare": "pages/compare.py",
+    "sql": "pages/sql.py",
 }
 """Pages by the name they have in the URL."""
+PRESENT = "present"
+"""The parameter that every link takes along: larger type, for presenting."""
 
 
 def param(name: str, default: str | None = None) -> str | None:
@@ -105,6 +108,11 @@ def bound(name: str, value: Any) -> dict[str, Any]:
     return {"key": key, "on_change": _write, "args": (name,)}
 
 
+def presenting() -> bool:
+    """Whether the page is to be drawn with larger type."""
+    return flag_param(PRESENT)
+
+
 def link(page: str, label: str, *, icon: str | None = None, help: str | None = None, **params: Any) -> None:
     """A link to another page with its choices; `label` is Markdown (foreign text goes through inert_markdown)."""
     st.page_link(PAGES[page], label=label, icon=icon, help=help, query_params=_pairs(params))
@@ -146,7 +154,8 @@ def _texts(value: Any) -> list[str]:
 
 
 def _pairs(params: dict[str, Any]) -> dict[str, list[str]]:
-    return {name: texts for name, value in params.items() if (texts := _texts(value))}
+    pairs = {name: texts for name, value in params.items() if (texts := _texts(value))}
+    return pairs | {PRESENT: ["1"]} if presenting() else pairs
 
 
 def _refuse(name: str, raw: str, why: str, default: Any) -> Any:

@@ -11,8 +11,10 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from app import actions, data, navigation, urls
+from app import actions, data, navigation, presentation, urls
+from app.examples import first_of
 from app.inert import inert_markdown, visible
+from app.views.enlarge import enlarged
 from app.words import duration, number
 from core.runs import RunInfo
 
@@ -28,7 +30,9 @@ def page_header(question: str, lede: str = "") -> None:
     """The first line of a page: the question it answers; `lede` is one sentence under it. Both are Markdown."""
     navigation.ensure()
     actions.show_flash()
-    st.header(question, anchor=False)
+    with st.container(horizontal=True, wrap=False, vertical_alignment="center", gap="small"):
+        st.header(question, anchor=False, width="stretch")
+        presentation.button()
     if lede:
         st.caption(lede)
 
@@ -52,8 +56,8 @@ def verdict(sentence: str, tone: str = "neutral") -> None:
 
 
 def run_label(info: RunInfo) -> str:
-    """A run in one line of plain text: the sign of its state, its name, when it was made."""
-    made = time.strftime("%d %b %H:%M", time.localtime(info.created)).lstrip("0")
+    """A run in one line of plain text: the sign of its state, its name, when it was made or that it is an example."""
+    made = "example" if info.example else time.strftime("%d %b %H:%M", time.localtime(info.created)).lstrip("0")
     return f"{STATE_ICON.get(info.state, '?')} {visible(info.name or info.id)} · {made}"
 
 
@@ -80,11 +84,14 @@ def state_words(info: RunInfo) -> list[str]:
     return words
 
 
-def run_picker(*, param: str = "run", label: str = "Run", need_steps: bool = True) -> RunInfo | None:
+def run_picker(
+    *, param: str = "run", label: str = "Run", need_steps: bool = True, suits: Sequence[str] = ("grpo",)
+) -> RunInfo | None:
     """A run from the URL, this session's last choice, or the newest; draws the picker.
 
     None where there is no run at all: the empty state has then been drawn. With `need_steps`, a run without a step yet
-    is never the default, but can be picked: pages say then what it waits for.
+    is never the default, but can be picked: pages say then what it waits for. Where only examples are left, that of the
+    first of the methods in `suits` is the default.
     """
     infos = {info.id: info for info in data.runs()}
     if not infos:
@@ -102,7 +109,10 @@ def run_picker(*, param: str = "run", label: str = "Run", need_steps: bool = Tru
     if wanted is None:
         ready = [info.id for info in infos.values() if info.step or not need_steps]
         last = urls.remembered(param)
-        wanted = last if last in infos else next(iter(ready or infos))
+        newest = infos[next(iter(ready or infos))]
+        if newest.example:
+            newest = first_of([info for info in infos.values() if info.example], suits) or newest
+        wanted = last if last in infos else newest.id
         urls.set_params(**{param: wanted})
     labels = run_labels(list(infos.values()))
     st.selectbox(label, list(infos), format_func=labels.__getitem__, **urls.bound(param, wanted))
@@ -110,8 +120,10 @@ def run_picker(*, param: str = "run", label: str = "Run", need_steps: bool = Tru
     return infos[wanted]
 
 
-def runs_picker(*, param: str = "run", label: str = "Runs", most: int = 6) -> list[RunInfo]:
-    """One to `most` runs from the URL (repeated parameter), else the newest experiment or run; draws the picker."""
+def runs_picker(*, param: str = "run", label: str = "Runs", most: int = 6, start: str | None = None) -> list[RunInfo]:
+    """One to `most` runs from the URL (repeated parameter), else the run `start`, the newest experiment or run; draws
+    the picker.
+    """
     infos = {info.id: info for info in data.runs()}
     if not infos:
         empty_state("There is no run yet to show here.", "runs", "Go to the Quick start")
@@ -121,9 +133,9 @@ def runs_picker(*, param: str = "run", label: str = "Runs", most: int = 6) -> li
         st.warning(f"{len(chosen)} runs are named in the address; the first {most} are shown.")
         chosen = chosen[:most]
     if not chosen:
-        newest = next(iter(infos.values()))
+        newest = infos.get(start) or next(iter(infos.values()))
         family = [info.id for info in infos.values() if newest.experiment and info.experiment == newest.experiment]
-        chosen = family[::-1][:most] or [newest.id]
+        chosen = [start] if start in infos else family[::-1][:most] or [newest.id]
         urls.set_params(**{param: chosen})
     labels = run_labels(list(infos.values()))
     picked = st.multiselect(
@@ -187,7 +199,9 @@ def step_picker(
         )  # fmt: skip
         of = f" {now} of {total}" if total else f" {now}"
         if len(steps) > 1:
-            st.select_slider(label + of, list(steps), **urls.bound(param, now))
+            gaps = steps[-1] - steps[0] >= len(steps)
+            few = f"{len(steps)} steps can be shown here, from {steps[0]} to {steps[-1]}; the rest has no data for it."
+            st.select_slider(label + of, list(steps), help=few if gaps else None, **urls.bound(param, now))
         else:
             st.markdown(f"{label}{of}, the only one", width="stretch")
         st.button(
@@ -195,6 +209,24 @@ def step_picker(
             shortcut="Alt+Right", on_click=urls.set_params, kwargs={param: steps[min(place + 1, len(steps) - 1)]},
         )  # fmt: skip
     return now
+
+
+def window_picker(steps: Sequence[int], default: tuple[int, int], *, param: str = "steps") -> tuple[int, int]:
+    """A window of steps from the address (`steps=30&steps=39`), else `default`; draws its slider. `steps` ascending."""
+    named = [int(text) for text in urls.list_param(param) if text.isdigit()]
+    first, last = (min(named), max(named)) if named else default
+    first = max((step for step in steps if step <= first), default=steps[0])
+    last = min((step for step in steps if step >= last), default=steps[-1])
+    if len(steps) == 1:
+        st.caption(f"The run has one step so far: {steps[0]}.")
+        return first, last
+    key = f"window:{param}:{first}:{last}"  # a range needs its own default, so the key holds the address's value
+
+    def move() -> None:
+        urls.set_params(**{param: list(st.session_state[key])})
+
+    st.select_slider("Window of steps", list(steps), value=(min(first, last), last), key=key, on_change=move)
+    return min(first, last), last
 
 
 def what_if(**place: Any) -> None:
@@ -211,12 +243,15 @@ def how_to_read(text: str, label: str = "How to read this") -> None:
         st.markdown(text)
 
 
-def download_csv(frame: pd.DataFrame, name: str, *, key: str, label: str = "CSV") -> None:
-    """The data behind a figure or table; made when clicked, so that it costs nothing to offer."""
+def download_csv(frame: pd.DataFrame | Callable[[], pd.DataFrame], name: str, *, key: str, label: str = "CSV") -> None:
+    """The data behind a figure or table, or what gives it; made when clicked, so that it costs nothing to offer."""
+
+    def made() -> bytes:
+        return (frame() if callable(frame) else frame).to_csv(index=False).encode("utf-8", "replace")
+
     st.download_button(
-        label, lambda: frame.to_csv(index=False).encode("utf-8", "replace"), file_name=f"{name}.csv", mime="text/csv",
-        key=f"csv:{key}", type="tertiary", icon=":material/download:", on_click="ignore",
-        help="Download the numbers of this figure",
+        label, made, file_name=f"{name}.csv", mime="text/csv", key=f"csv:{key}", type="tertiary",
+        icon=":material/download:", on_click="ignore", help="Download the numbers of this figure",
     )  # fmt: skip
 
 
@@ -225,18 +260,16 @@ def chart(
     *,
     key: str,
     how: str,
-    frame: pd.DataFrame | None = None,
+    frame: pd.DataFrame | Callable[[], pd.DataFrame] | None = None,
     alt: str | None = None,
     **plotly: Any,
 ) -> Any:
     """A figure of `app.views` with its title, "how to read this" and the download of its data in one row above it.
 
-    `frame` holds the numbers that are drawn, `alt` says in words what can be seen (the title, if left out); further
-    arguments go to st.plotly_chart, whose result comes back (selections).
+    `frame` holds or gives the numbers that are drawn, `alt` says in words what can be seen (the title, if left out);
+    further arguments go to st.plotly_chart, whose result comes back (selections).
     """
     title = fig.layout.title.text or ""
-    shown = fig.to_dict()  # a copy: the caller's figure keeps its title
-    shown["layout"]["title"] = {"text": ""}
     with st.container(horizontal=True, wrap=False, vertical_alignment="center", gap="small"):
         st.markdown(f"**{title}**", width="stretch")
         with st.container(horizontal=True, wrap=False, gap="small", width="content"):
@@ -244,4 +277,9 @@ def chart(
                 st.markdown(how)
             if frame is not None:
                 download_csv(frame, key, key=key, label="")
-    return st.plotly_chart(shown, key=key, config=PLOT_CONFIG, alt=alt or title, **plotly)
+    fig = enlarged(fig, presentation.scale())
+    fig.layout.title.text = ""  # for as long as it is drawn; a figure as a dict would be checked all over again
+    try:
+        return st.plotly_chart(fig, key=key, config=PLOT_CONFIG, alt=alt or title, **plotly)
+    finally:
+        fig.layout.title.text = title

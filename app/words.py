@@ -12,6 +12,7 @@ def number(value: float | None, unit: str = "", signed: bool = False) -> str:
     """`0.381 nats`, `12 300 tokens`; a dash for None and NaN."""
     if value is None or math.isnan(value):
         return DASH
+    value += 0.0  # a negative zero becomes 0
     if math.isinf(value):
         text = "∞" if value > 0 else "−∞"
     else:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from core.tasks.base import Prompt
 
 EOS = "⟨eos⟩"
 VOCABULARY = [*map(str, range(30)), "+", "-", "=", "?", " so ", " then ", " wait ", " check ", "\\boxed{", "}", EOS]
-_IDS = {text: i for i, text in enumerate(VOCABULARY)}
 
 
 def make_run(
@@ -119,6 +118,9 @@ class Drawn:
 
 class World:
     """A pretended policy that gets better."""
+
+    ids: ClassVar[dict[str, int]] = {text: i for i, text in enumerate(VOCABULARY)}
+    """Numbers of the token texts that it writes."""
 
     def __init__(self, run: RunConfig, gap: float = 0.0) -> None:
         self.run, self.method, self.gap = run, run.build_method(), gap
@@ -265,7 +267,7 @@ class World:
         after = np.where(mask, np.minimum(trainer + push, -1e-6), 0).astype(np.float32)
         ids = np.zeros((len(tokens), width), np.int32)
         for i, texts in enumerate(tokens):
-            ids[i, : len(texts)] = [_IDS[text] for text in texts]
+            ids[i, : len(texts)] = [self.ids[text] for text in texts]
         record = SplitRecord(
             split=name,
             prompt_id=[p.id for p in prompts], prompt=[p.text for p in prompts], answer=[p.answer for p in prompts],

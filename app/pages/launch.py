@@ -119,6 +119,13 @@ def _seeds(draft: Draft) -> None:
         "Seeds", list(dict.fromkeys([*map(str, range(5)), *chosen])), key=key, accept_new_options=True, on_change=write,
         help="Each seed repeats every method. A claim about methods needs three seeds or more.",
     )  # fmt: skip
+    with st.container(horizontal=True, gap="small"):
+        for several in (3, 5):
+            st.button(
+                f"{several} seeds", key=f"seeds:{several}", type="tertiary", icon=":material/casino:",
+                on_click=draft.write, args=("seeds", list(range(several))),
+                help=f"Seeds 0 to {several - 1}: every method is trained {several} times",
+            )  # fmt: skip
 
 
 def _advanced(draft: Draft) -> None:
@@ -140,9 +147,11 @@ def _summary(draft: Draft) -> None:
             for hint in _hints(experiment):
                 st.warning(hint, icon=":material/lightbulb:")
             _offer_gpus(draft, experiment)
+        runs = len(experiment.methods) * len(experiment.seeds) if experiment else 1
         st.button(
-            "Start", type="primary", icon=":material/play_arrow:", width="stretch", key="start",
-            disabled=bool(problem), on_click=actions.start, args=(experiment,),
+            f"Start {count(runs, 'run')}" if runs > 1 else "Start",
+            type="primary", icon=":material/play_arrow:", width="stretch", key="start", disabled=bool(problem),
+            on_click=actions.start, args=(experiment,),
         )  # fmt: skip
         if draft.changes:
             st.button(
@@ -197,6 +206,17 @@ def _promise(experiment: ExperimentConfig) -> None:
         f"at most {number(sum(map(bytes_needed, runs)) / 2**20)} MB on disk",
     ]  # fmt: skip
     st.markdown("\n".join(f"- {line}" for line in lines))
+    if len(experiment.methods) > 1:
+        _rounds(experiment, seconds)
+
+
+def _rounds(experiment: ExperimentConfig, seconds: float | None) -> None:
+    """When methods can first be compared, and what so many seeds can say."""
+    seeds = len(experiment.seeds)
+    first = f"after about {duration(seconds / seeds)} " if seconds and seeds > 1 else ""
+    when = f"Seed by seed: {first}every method has one finished run, which Compare shows at once. " if seeds > 1 else ""
+    few = {1: "One seed cannot tell a better method from luck", 2: "Two seeds give a very wide interval"}.get(seeds)
+    st.caption(when + (f"{few}: take three or more to claim a difference." if few else ""))
 
 
 def _offer_gpus(draft: Draft, experiment: ExperimentConfig) -> None:

@@ -7,7 +7,7 @@ import functools
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import actions, data, urls, widgets
+from app import actions, data, progress, urls, widgets
 from app.guard import guarded
 from app.inert import inert_markdown, visible
 from app.palette import run_styles
@@ -19,9 +19,9 @@ from app.views.verdict import Finding, illnesses, verdict
 from app.words import number
 from core.config import ConfigError, read_run
 from core.runs import RunInfo, log_tail
-from core.store.queries.live import Follower, newest_rollouts
+from core.store.queries.live import Follower, newest_rollouts, newest_with_tokens
 
-EVERY_S = 2.0
+MOST = 6
 SMOOTHING = {"1": "off", "5": "5 steps", "15": "15 steps"}
 LOG_LINES = 40
 TONES = {
@@ -43,8 +43,7 @@ WHAT_TO_DO = """**What to do**
 
 def page() -> None:
     widgets.page_header("Is it learning, and is anything wrong?")
-    _resolve_experiment()
-    chosen = widgets.runs_picker(label="Runs on the same axes (up to six)")
+    chosen, follows = _choose()
     if not chosen:
         return
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
@@ -54,32 +53,64 @@ def page() -> None:
         more = widgets.switch(
             "More curves", param="more", help="pass@k, greedy, gradients, clipping, KL, silent groups, truncation, time"
         )
-    busy = any(info.live for info in chosen)
-    body = functools.partial(_body, [info.id for info in chosen], busy, smooth, more)
-    st.fragment(lambda: guarded(body), run_every=EVERY_S if busy else None)()
+    busy = any(info.live for info in progress.family(chosen))
+    body = functools.partial(_body, [info.id for info in chosen], follows, busy, smooth, more)
+    st.fragment(lambda: guarded(body), run_every=progress.EVERY_S if busy else None)()
 
 
-def _resolve_experiment() -> None:
-    """`?experiment=ID` means its runs: put them into the address in their place."""
+def _choose() -> tuple[list[RunInfo], str | None]:
+    """The runs to draw, and the experiment if the choice follows what runs in it (nobody has picked its runs)."""
     wanted = urls.param("experiment")
-    if wanted is None:
-        return
-    family = [info for info in data.runs() if info.experiment == wanted]
-    if not family:
+    family = progress.of_experiment(wanted)
+    if wanted and not family:
         st.warning(f"There is no experiment “{inert_markdown(wanted[:80])}” in this folder.")
-    elif len(family) > 6:
-        st.info(f"The experiment has {len(family)} runs; the first six are shown.")
-    oldest_first = sorted(family, key=lambda info: (info.created, info.id))
-    urls.set_params(experiment=None, run=[info.id for info in oldest_first[:6]] or None)
+        urls.set_params(experiment=None)
+    elif not wanted and not urls.param("run") and len(newest := progress.of_experiment(_newest())) > 1:
+        wanted, family = newest[0].experiment, newest
+        urls.set_params(experiment=wanted)
+    if not family:
+        return widgets.runs_picker(label="Runs on the same axes (up to six)", most=MOST), None
+    ids = [info.id for info in family]
+    picked = urls.list_param("run", ids)
+    if len(picked) > MOST:
+        st.warning(f"{len(picked)} runs are named in the address; the first {MOST} are shown.")
+        picked = picked[:MOST]
+    shown = picked or [info.id for info in progress.telling(family, MOST)]
+    labels = widgets.run_labels(family)
+    name = inert_markdown(family[0].experiment_name or wanted)
+    chosen = st.multiselect(
+        f"Runs of {name} on the same axes (up to six)", ids, format_func=labels.__getitem__, max_selections=MOST,
+        placeholder="Pick one or more runs", **urls.bound("run", shown),
+    )  # fmt: skip
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        if len(family) > MOST and not picked:
+            st.caption(
+                f"{len(shown)} of its {len(family)} runs: those that train now, then the newest one of each method. "
+                "Pick others above.",
+                width="content",
+            )
+        urls.link("compare", f"Compare all {len(family)}", icon=":material/stacked_line_chart:", experiment=wanted)
+    by_id = {info.id: info for info in family}
+    return [by_id[key] for key in chosen], None if picked else wanted
 
 
-def _body(ids: list[str], busy: bool, smooth: int, more: bool) -> None:
+def _newest() -> str | None:
+    """The experiment of the newest run."""
+    return next((info.experiment for info in data.runs()), None)
+
+
+def _body(ids: list[str], follows: str | None, busy: bool, smooth: int, more: bool) -> None:
     actions.show_flash()
     infos = [info for run in ids if (info := data.run(run))]
     if len(infos) < len(ids):
         st.warning("One of these runs has been deleted meanwhile.")
-    if busy and not any(info.live for info in infos):
-        st.rerun()  # all have ended: draw once more, without a timer
+    family = progress.family(infos)
+    ended = busy and not any(info.live for info in family)
+    moved = follows and [info.id for info in progress.telling(progress.of_experiment(follows), MOST)] != ids
+    if ended or moved:
+        st.rerun()  # once more, without a timer, or with the runs that train now
+    if busy and len(family) > 1 and family[0].experiment and len({info.experiment for info in family}) == 1:
+        progress.show(family)
     colours = run_styles([info.method for info in infos], theme().dark)
     series = [
         views.Series(info.id, info.name, colour, dash, _follower(str(info.path)).read())
@@ -217,7 +248,7 @@ def _curves(series: list[views.Series], smooth: int, panels: list[Panel]) -> lis
         fig = panel.figure(series, theme(), smooth)
         with columns[i % 2]:
             if views.drawn(fig):
-                frame = views.numbers(panel.lines(series, theme()))
+                frame = functools.partial(views.numbers, panel.lines(series, theme()))
                 widgets.chart(fig, key=f"live:{panel.key}", how=panel.how, frame=frame)
             else:
                 st.markdown(f"**{panel.title}**")
@@ -264,6 +295,7 @@ def _details(infos: list[RunInfo], series: list[views.Series]) -> None:
     info, run = by_id[which]
     step = run.curves.last_step
     if step is not None:
+        step = newest_with_tokens(data.lab(info), info.id, step)
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
             st.markdown(f"**Newest rollouts** · step {step}", width="content")
             widgets.what_if(run=info.id, step=step, split="train")

@@ -1,4 +1,7 @@
-"""Runs, the page that the lab opens on: what can be done in five minutes, what is running, and every run there is."""
+"""Runs, the page that the lab opens on: what can be done in five minutes, what is running, and every run there is.
+
+Recorded examples stand apart from the reader's own runs, open as long as there are none of those.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from itertools import groupby
 
 import streamlit as st
 
-from app import actions, data, urls, widgets
+from app import actions, data, examples, urls, widgets
 from app.guard import guarded
 from app.inert import inert_markdown, visible
 from app.words import age, count, duration, number
@@ -26,6 +29,7 @@ def page() -> None:
     infos = data.runs()
     _first_line(infos)
     _quick_start(infos)
+    _look_first(infos)
     _presets()
     if wanted := st.session_state.pop(_DELETE, None):
         actions.confirm_delete([info for info in infos if info.id in wanted])
@@ -85,6 +89,20 @@ def _quick_start(infos: list[RunInfo]) -> None:
             urls.link("launch", "Change its settings", icon=":material/tune:", preset=QUICKSTART)
 
 
+def _look_first(infos: list[RunInfo]) -> None:
+    """What recorded runs can tell at once; out of the way of a reader who has runs of their own."""
+    shipped = [info for info in infos if info.example]
+    if not shipped:
+        return
+    if any(not info.example for info in infos):
+        place = st.expander("Three questions to recorded runs", icon=":material/travel_explore:")
+    else:
+        place = st.container(border=True)
+        place.subheader("Or look at recorded runs first", anchor=False)
+    with place:
+        examples.show_questions(shipped)
+
+
 def _presets() -> None:
     """The other configs to start from."""
     others = [preset for preset in data.presets() if preset.id != QUICKSTART]
@@ -100,7 +118,7 @@ def _presets() -> None:
 def _filter(infos: list[RunInfo]) -> str:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         st.subheader("Runs", anchor=False, width="content")
-        if len(infos) < FIND_FROM and not urls.param("find"):
+        if sum(not info.example for info in infos) < FIND_FROM and not urls.param("find"):
             return ""
         return st.text_input(
             "Find", placeholder="Find by name, method, model, state or id", label_visibility="collapsed",
@@ -113,32 +131,48 @@ def _list(find: str, busy: bool) -> None:
     infos = data.runs()
     if busy and not any(info.live for info in infos):
         st.rerun()
-    if not infos:
+    own, shipped = ([info for info in infos if info.example == example] for example in (False, True))
+    if not own:
         widgets.empty_state(
             "No run yet. The Quick start above fills this list with three of them; **Launch** makes any other.",
             "launch",
             "Open Launch",
         )
-        return
     words = find.lower().split()
-    found = [info for info in infos if all(word in _haystack(info) for word in words)]
-    if not found:
+    found, recorded = (
+        [info for info in some if all(word in _haystack(info) for word in words)] for some in (own, shipped)
+    )
+    if infos and not found and not recorded:
         st.markdown(f"None of the {count(len(infos), 'run')} matches “{inert_markdown(find)}”.")
         return
-    sizes = Counter(info.experiment for info in infos)
-    families = [list(family) for _, family in groupby(_together(found), key=lambda info: info.experiment or info.id)]
+    families = _families(found)
     shown = urls.int_param("show", PAGE, low=1) or PAGE
-    for family in families[:shown]:
-        with st.container(border=True, gap="small"):
-            if family[0].experiment:
-                _experiment(family, sizes[family[0].experiment])
-            for info in family:
-                _row(info)
+    _cards(families[:shown], own)
     if len(families) > shown:
         st.button(
             f"Show {min(PAGE, len(families) - shown)} more of {len(families)}",
             key="more", on_click=urls.set_params, kwargs={"show": shown + PAGE},
         )  # fmt: skip
+    if recorded:
+        title = f"{count(len(recorded), 'recorded example')}: real runs, to look at and to compare with"
+        with st.expander(title, icon=":material/inventory_2:", expanded=bool(words) or not own):
+            _cards(_families(recorded), shipped)
+
+
+def _families(infos: list[RunInfo]) -> list[list[RunInfo]]:
+    """The runs of each experiment, and each lone run by itself."""
+    return [list(family) for _, family in groupby(_together(infos), key=lambda info: info.experiment or info.id)]
+
+
+def _cards(families: list[list[RunInfo]], everyone: list[RunInfo]) -> None:
+    """A card for each family; `everyone` are the runs that the filter chose from."""
+    sizes = Counter(info.experiment for info in everyone)
+    for family in families:
+        with st.container(border=True, gap="small"):
+            if family[0].experiment:
+                _experiment(family, sizes[family[0].experiment])
+            for info in family:
+                _row(info)
 
 
 def _together(infos: list[RunInfo]) -> list[RunInfo]:
@@ -173,8 +207,8 @@ def _experiment(family: list[RunInfo], size: int) -> None:
     live = [info for info in family if info.live]
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.markdown(
-            f"**{inert_markdown(first.experiment_name or first.experiment)}** · {count(len(family), 'run')} · "
-            f"{age(min(info.created for info in family))}",
+            f"**{inert_markdown(first.experiment_name or first.experiment)}** · {count(len(family), 'run')}"
+            + ("" if first.example else f" · {age(min(info.created for info in family))}"),
             width="stretch",
         )
         whole = (
@@ -182,6 +216,8 @@ def _experiment(family: list[RunInfo], size: int) -> None:
         )  # Compare lists no experiment of one
         urls.link("live", "All curves", icon=":material/monitor_heart:", experiment=first.experiment)
         urls.link("compare", "Compare", icon=":material/stacked_line_chart:", **whole)
+        if first.example:
+            return
         with st.popover("", icon=":material/more_vert:", type="tertiary", help="Stop or delete all of them"):
             key = first.experiment
             if live:
@@ -189,16 +225,17 @@ def _experiment(family: list[RunInfo], size: int) -> None:
                     f"Stop {count(len(live), 'run')}", key=f"stop-all:{key}", icon=":material/stop_circle:",
                     on_click=actions.stop_all, args=(live,), type="tertiary",
                 )  # fmt: skip
-            elif not first.example:
+            else:
                 _delete_button(family, f"Delete {count(len(family), 'run')} …", f"delete-all:{key}")
-            st.caption(visible(first.experiment or ""))
+            st.caption(inert_markdown(first.experiment or ""))
 
 
 def _row(info: RunInfo) -> None:
     """One run: who, how far, how well, and where to look at it."""
     name, progress, numbers, links = st.columns([4, 4, 2, 4], gap="small", vertical_alignment="center")
     badges = "".join(f" :gray-badge[{word}]" for word, there in _badges(info) if there)
-    about = f"{inert_markdown(info.label)} · {inert_markdown(info.model)} · {age(info.created)}"
+    about = f"{inert_markdown(info.label)} · {inert_markdown(info.model)}"
+    about += "" if info.example else f" · {age(info.created)}"
     name.markdown(f"**{inert_markdown(info.name)}**{badges}  \n:small[:gray[{about}]]")
     progress.progress(
         min(1.0, info.step / info.total) if info.total else 0.0, text=" · ".join(widgets.state_words(info))
@@ -212,7 +249,7 @@ def _row(info: RunInfo) -> None:
         urls.link("live", "Live", run=info.id)
         urls.link("tokens", "Tokens", run=info.id)
         urls.link("whatif", "What if…", run=info.id)
-        with st.popover("", icon=":material/more_vert:", type="tertiary", help="Stop, resume, extend, delete"):
+        with st.popover("", icon=":material/more_vert:", type="tertiary", help="What can be done with it"):
             _menu(info)
     if info.error:
         st.markdown(f":red[:material/error: {inert_markdown(info.error)}]")

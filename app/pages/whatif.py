@@ -12,6 +12,7 @@ from app import board, data, rollouts, slot_cards, slots, urls, whatif_answers, 
 from app import whatif_numbers as under
 from app.guard import guarded
 from app.inert import inert_markdown, visible
+from app.kept import same_prompt
 from app.slots import Slot
 from app.theme import theme
 from app.views import whatif as view
@@ -89,6 +90,7 @@ def _recorded(run_place: DeltaGenerator, split_place: DeltaGenerator) -> tuple[R
         return info, None
     with split_place:
         split = widgets.choice("Split", list(found), param="split", format_func=SPLITS.__getitem__, kind="select")
+    same_prompt(info, data.lab(info), split, found[split])
     telling = None if urls.param("step") else rollouts.telling_step(info, split, found[split], slots.lines())
     step = widgets.step_picker(found[split], total=info.total, default=telling)
     urls.set_params(step=step)  # a run may grow, the view stays

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from app.inert import inert_plotly
 from app.palette import Theme, rgba
 from app.views.base import figure
-from app.views.comparison import ALIGN, Align, Metric, Outcome, mean_curve
+from app.views.comparison import ALIGN, Align, Metric, Outcome, mean_curve, thinned
 from app.views.families import Family
 from app.words import number
 from core.stats.differences import smooth
@@ -19,6 +21,10 @@ MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "triangle-down", "
 """A family's seeds differ in their marker."""
 FLAT = 1e-3
 """Curves that vary by less than this share of their value are drawn as flat."""
+MOST_POINTS = 400
+"""Points of a run's curve at most; longer ones are thinned out evenly, after smoothing."""
+MOST_TOGETHER = 8000
+"""Points of a figure's runs together at most."""
 
 
 def curves(
@@ -31,9 +37,12 @@ def curves(
     height: int = 400,
     legend: bool = True,
     end: float | None = None,
+    counted: Collection[str] | None = None,
 ) -> go.Figure:
     """One metric of all families. A family of one is its run; of several the mean, with a band from the lowest to the
     highest seed, drawn where all seeds have a value. Each seed stays visible as a thin line with its own markers.
+
+    `counted`: the runs that mean and band are about (all, if not given); the others are thin lines alone.
 
     `window` > 1 smooths training metrics (never evaluations) and keeps the raw points as dots. `end` marks the last
     common x.
@@ -43,28 +52,37 @@ def curves(
         height=height, legend=legend, hover="x unified" if align == "step" else "closest",
     )  # fmt: skip
     window = window if metric.table == "metrics" else 1
+    most = most_points(curve["run"].nunique())
+    traces: list[dict[str, Any]] = []
+    by_run = {run: _smoothed(part, window) for run, part in curve.groupby("run", sort=False)}
     for family in shown:
-        smoothed = _smoothed(curve[curve["run"].isin(family.runs)], window)
-        runs = [run for run in family.runs if (smoothed["run"] == run).any()]
+        runs = [run for run in family.runs if run in by_run]
+        runs = [run for run in runs if counted is None or run in counted] or runs
         if len(runs) > 1:
-            _band(fig, family, mean_curve(smoothed, runs), len(runs))
+            traces += _band(family, mean_curve([by_run[run] for run in runs]), len(runs))
         for place, member in enumerate(family.members):
-            own = smoothed[smoothed["run"] == member.id]
-            if len(own):
-                name = inert_plotly(family.label) if len(runs) == 1 else f"seed {member.info.seed}"
-                _line(fig, family, own, name, MARKERS[place % len(MARKERS)], alone=len(runs) == 1)
-        if window > 1:
-            fig.add_scatter(
-                x=smoothed["x"], y=smoothed["raw"], mode="markers", legendgroup=family.key, showlegend=False,
-                marker={"size": 3, "color": rgba(family.colour, 0.28)}, name="raw", hoverinfo="skip",
-            )  # fmt: skip
+            if member.id not in by_run:
+                continue
+            own = thinned(by_run[member.id], most)
+            alone = runs == [member.id]
+            name = inert_plotly(family.label) if alone else f"seed {member.info.seed}"
+            traces.append(_line(family, own, name, MARKERS[place % len(MARKERS)], alone=alone))
+            if window > 1:
+                traces.append(_raw(family, own))
+    fig.add_traces(traces)
     if end is not None:
         fig.add_vline(x=end, line={"color": theme.muted, "width": 1, "dash": "dot"})
     low, high = curve["value"].min(), curve["value"].max()
     if high - low < FLAT * max(abs(low), abs(high)):  # rounding noise is no curve
         middle = (low + high) / 2
         fig.update_yaxes(range=[middle - abs(middle) / 2, middle + abs(middle) / 2])
+    fig.layout.uirevision = "keep"  # a redrawn figure keeps the reader's zoom
     return fig
+
+
+def most_points(runs: int) -> int:
+    """Points of each run's curve, where so many runs share a figure."""
+    return max(60, min(MOST_POINTS, MOST_TOGETHER // max(1, runs)))
 
 
 def finals(shown: Sequence[Family], found: Mapping[str, Outcome], metric: Metric, theme: Theme) -> go.Figure:
@@ -80,14 +98,18 @@ def finals(shown: Sequence[Family], found: Mapping[str, Outcome], metric: Metric
             fig.add_shape(
                 type="line", x0=mean, x1=mean, y0=row - 0.3, y1=row + 0.3, line={"color": family.colour, "width": 3}
             )
-        for place, member, one in mine:
+        if mine:
             fig.add_scatter(
-                x=[one.final], y=[row], mode="markers", name=inert_plotly(family.label),
+                x=[one.final for _, _, one in mine], y=[row] * len(mine), mode="markers",
+                name=inert_plotly(family.label),
                 marker={
-                    "symbol": MARKERS[place % len(MARKERS)], "size": 11, "color": rgba(family.colour, 0.75),
-                    "line": {"color": theme.background, "width": 1},
+                    "symbol": [MARKERS[place % len(MARKERS)] for place, _, _ in mine], "size": 11,
+                    "color": rgba(family.colour, 0.75), "line": {"color": theme.background, "width": 1},
                 },
-                text=[f"{inert_plotly(family.label)}, seed {member.info.seed}: {number(one.final)}"],
+                text=[
+                    f"{inert_plotly(family.label)}, seed {member.info.seed}: {number(one.final)}"
+                    for _, member, one in mine
+                ],
                 hovertemplate="%{text}<extra></extra>",
             )  # fmt: skip
     counts = [sum(run in found for run in family.runs) for family in shown]
@@ -99,30 +121,50 @@ def finals(shown: Sequence[Family], found: Mapping[str, Outcome], metric: Metric
 
 
 def _smoothed(curve: pd.DataFrame, window: int) -> pd.DataFrame:
-    """The curve with `raw` kept and `value` smoothed run by run."""
-    out = curve.rename(columns={"value": "raw"})
-    out["value"] = out.groupby("run")["raw"].transform(lambda values: smooth(values, window))
-    return out
+    """One run's curve with `raw` kept and `value` smoothed."""
+    return curve.assign(raw=curve["value"], value=smooth(curve["value"], window))
 
 
-def _band(fig: go.Figure, family: Family, mean: pd.DataFrame, n: int) -> None:
-    group = {"legendgroup": family.key, "hoverinfo": "skip"}
-    edge = {"x": mean["x"], "mode": "lines", "line": {"width": 0}, "showlegend": False, **group}
-    fig.add_scatter(y=mean["high"], name="highest", **edge)
-    fig.add_scatter(y=mean["low"], name="lowest", fill="tonexty", fillcolor=rgba(family.colour, 0.16), **edge)
-    fig.add_scatter(
-        x=mean["x"], y=mean["mean"], mode="lines", line={"color": family.colour, "dash": family.dash, "width": 2.6},
-        legendgroup=family.key, name=f"{inert_plotly(family.label)}, mean of n = {n}",
-        customdata=mean[["low", "high"]], hovertemplate="%{y:.3g} (%{customdata[0]:.3g} to %{customdata[1]:.3g})",
-    )  # fmt: skip
+def _band(family: Family, mean: pd.DataFrame, n: int) -> list[dict[str, Any]]:
+    """The edges from the lowest to the highest seed, filled, and the mean over them."""
+    common = {"type": "scatter", "x": _floats(mean["x"]), "mode": "lines", "legendgroup": family.key}
+    edge = {**common, "line": {"width": 0}, "showlegend": False, "hoverinfo": "skip"}
+    return [
+        {**edge, "y": _floats(mean["high"]), "name": "highest"},
+        {
+            **edge, "y": _floats(mean["low"]), "name": "lowest", "fill": "tonexty",
+            "fillcolor": rgba(family.colour, 0.16),
+        },
+        {
+            **common, "y": _floats(mean["mean"]), "name": f"{inert_plotly(family.label)}, mean of n = {n}",
+            "line": {"color": family.colour, "dash": family.dash, "width": 2.6},
+            "customdata": mean[["low", "high"]].to_numpy(np.float32),
+            "hovertemplate": "%{y:.3g} (%{customdata[0]:.3g} to %{customdata[1]:.3g})",
+        },
+    ]  # fmt: skip
 
 
-def _line(fig: go.Figure, family: Family, own: pd.DataFrame, name: str, marker: str, alone: bool) -> None:
+def _line(family: Family, own: pd.DataFrame, name: str, marker: str, alone: bool) -> dict[str, Any]:
     """A run: a full line if it is the family's only one, else a thin one under the mean, told apart by its marker."""
-    fig.add_scatter(
-        x=own["x"], y=own["value"], mode="lines+markers", name=f"{name}, n = 1" if alone else name,
-        legendgroup=family.key, showlegend=alone, opacity=1 if alone else 0.55,
-        line={"color": family.colour, "dash": family.dash if alone else "solid", "width": 2.4 if alone else 1},
-        marker={"symbol": marker, "size": 6 if len(own) <= 30 else 5, "maxdisplayed": 14},
-        hovertemplate="%{y:.3g}" if alone else None, hoverinfo=None if alone else "skip",
-    )  # fmt: skip
+    return {
+        "type": "scatter", "x": _floats(own["x"]), "y": _floats(own["value"]), "mode": "lines+markers",
+        "name": f"{name}, n = 1" if alone else name,
+        "legendgroup": family.key, "showlegend": alone, "opacity": 1 if alone else 0.55,
+        "line": {"color": family.colour, "dash": family.dash if alone else "solid", "width": 2.4 if alone else 1},
+        "marker": {"symbol": marker, "size": 6 if len(own) <= 30 else 5, "maxdisplayed": 14},
+        **({"hovertemplate": "%{y:.3g}"} if alone else {"hoverinfo": "skip"}),
+    }  # fmt: skip
+
+
+def _floats(values: pd.Series) -> np.ndarray:
+    """Half the bytes at every refresh; more digits than a screen shows."""
+    return values.to_numpy(np.float32)
+
+
+def _raw(family: Family, own: pd.DataFrame) -> dict[str, Any]:
+    """What was measured, as dots beside the smoothed line."""
+    return {
+        "type": "scatter", "x": _floats(own["x"]), "y": _floats(own["raw"]), "mode": "markers",
+        "name": "raw", "legendgroup": family.key, "showlegend": False, "hoverinfo": "skip",
+        "marker": {"size": 3.5, "color": rgba(family.colour, 0.4)},
+    }  # fmt: skip

@@ -1,25 +1,27 @@
-"""Comparing families of runs in numbers: which metrics there are, their curves, the table, the verdict.
+"""Comparing families of runs in numbers: which metrics there are, their curves, what they come to, and by how much.
 
 Frames come from `core.store.queries.compare`. A curve is a frame of run, step, x, value.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from app.inert import inert_markdown
 from app.views.families import Family
-from app.words import DASH, count, number
-from core.stats.differences import Difference, area, final, first_reach, over_prompts, over_seeds
+from core.stats.bootstrap import LEAST_PROMPTS, Bootstrap, paired_bootstrap
+from core.stats.differences import LEVEL, Difference, area, final, first_reach, over_seeds
 
 Align = Literal["step", "tokens", "seconds"]
 ALIGN = {"step": "step", "tokens": "sampled tokens", "seconds": "training time (s)"}
+GRID = 400
+"""Points of a mean over seeds at most."""
+STEADY = 5
+"""Steps whose mean stands for a training metric, where one step alone would be noise."""
 
 
 @dataclass(frozen=True)
@@ -100,45 +102,65 @@ def curves(metrics: pd.DataFrame, evals: pd.DataFrame, metric: Metric, align: Al
     return out[["run", "step", "x", "value"]].reset_index(drop=True)
 
 
-def mean_curve(curve: pd.DataFrame, runs: Sequence[str]) -> pd.DataFrame:
-    """Over the seeds of a family, where every one of them has a value: step, x, mean, low and high (the extremes)."""
-    own = curve[curve["run"].isin(runs)]
-    have = own["run"].nunique()
-    by_step = own.groupby("step").agg(
-        x=("x", "mean"), mean=("value", "mean"), low=("value", "min"), high=("value", "max"), n=("value", "size")
-    )
-    return by_step[by_step["n"] == have].drop(columns="n").reset_index()
+def mean_curve(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Over the curves of a family's seeds at the same x: x, mean, low and high (the extremes), where all have a value.
+
+    Each seed is read between its points by straight lines, so that seeds which spent unlike numbers of tokens or
+    seconds on a step are still averaged at equal cost. At most GRID points.
+    """
+    start, end = max(part["x"].iloc[0] for part in parts), min(part["x"].iloc[-1] for part in parts)
+    grid = np.unique(np.concatenate([part["x"].to_numpy() for part in parts]))
+    grid = thinned(grid[(grid >= start) & (grid <= end)], GRID)
+    seeds = np.array([np.interp(grid, part["x"], part["value"]) for part in parts])
+    return pd.DataFrame({"x": grid, "mean": seeds.mean(axis=0), "low": seeds.min(axis=0), "high": seeds.max(axis=0)})
 
 
-def common_end(curve: pd.DataFrame) -> int | None:
-    """The last step that every run has reached: values are compared up to here. None without a point."""
-    return int(curve.groupby("run")["step"].max().min()) if len(curve) else None
+def thinned(values: Any, most: int) -> Any:
+    """At most `most` of an array's values or a frame's rows, evenly spaced, the last one always among them."""
+    stride = max(1, -(-len(values) // most))
+    return values[(len(values) - 1) % stride :: stride]
+
+
+def common_end(curve: pd.DataFrame) -> float | None:
+    """The last x that every run has reached: values are compared up to here. None without a point."""
+    return float(curve.groupby("run")["x"].max().min()) if len(curve) else None
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to: its final value, the area under its curve, and when it reached the threshold (NaN: never)."""
+    """What a run came to: where it began and ended, the area under its curve, when it reached the threshold (NaN:
+    never), and the last step that counts.
+    """
 
     run: str
+    start: float
     final: float
     area: float
     reached: float
+    step: int
 
 
 def outcomes(curve: pd.DataFrame, metric: Metric, threshold: float) -> dict[str, Outcome]:
-    """The outcome of each run, all up to the last common step.
+    """The outcome of each run, all up to the last common x.
 
-    Final: the last evaluation, or the mean of the last tenth of the training steps (at least 5). Area: divided by
-    its span of x, so its unit is the metric's. Reached: the first x at or past the threshold, seen from the runs' mean
-    start.
+    Start and final: the first and the last evaluation, or the means of the first and the last tenth of the training
+    steps (at least 5). Area: divided by its span of x, so its unit is the metric's. Reached: the first x at or past the
+    threshold, seen from the runs' mean start; of training metrics, the mean of STEADY steps must be.
     """
     end, out = common_end(curve), {}
     rising = bool(curve.groupby("run")["value"].first().mean() <= threshold)
+    share, least = (0.0, 1) if metric.table == "evals" else (0.1, STEADY)
     for run, part in curve.groupby("run", sort=False):
-        part = part[part["step"] <= end]
-        last = final(part["value"], share=0) if metric.table == "evals" else final(part["value"], least=5)
+        part = part[part["x"] <= end]
+        values = part["value"]
+        steady = values if metric.table == "evals" else values.rolling(STEADY, min_periods=1).mean()
         out[str(run)] = Outcome(
-            str(run), last, area(part["x"], part["value"]), first_reach(part["x"], part["value"], threshold, rising)
+            run=str(run),
+            start=final(values[::-1], share, least),
+            final=final(values, share, least),
+            area=area(part["x"], values),
+            reached=first_reach(part["x"], steady, threshold, rising),
+            step=int(part["step"].iloc[-1]),
         )
     return out
 
@@ -154,98 +176,45 @@ def default_threshold(curve: pd.DataFrame) -> float:
     return float(f"{middle:.2g}")
 
 
-def summary(shown: Sequence[Family], found: Mapping[str, Outcome], metric: Metric, align: Align) -> pd.DataFrame:
-    """One row a family in plain text: method, seeds, final, area under curve, and when the threshold was reached."""
-    rows = []
-    for family in shown:
-        mine = [found[run] for run in family.runs if run in found]
-        rows.append(
-            {
-                "Method": family.label,
-                "Seeds": len(mine),
-                f"Final {metric.axis}": _spread([one.final for one in mine]),
-                "Area under curve": _spread([one.area for one in mine]),
-                "Threshold reached": _when([one.reached for one in mine], align),
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def every_run(shown: Sequence[Family], found: Mapping[str, Outcome]) -> pd.DataFrame:
-    """One row a run: method, run, seed, final, area, reached."""
-    rows = [
-        {"method": family.label, "run": one.id, "seed": one.info.seed, **vars(found[one.id])}
-        for family in shown
-        for one in family.members
-        if one.id in found
-    ]
-    return pd.DataFrame(rows, columns=["method", "run", "seed", "final", "area", "reached"])
-
-
-def difference(family: Family, base: Family, found: Mapping[str, Outcome]) -> Difference:
-    """Final value of a family minus the base's, seeds as the unit of repetition."""
+def difference(family: Family, base: Family, found: Mapping[str, Outcome], level: float = LEVEL) -> Difference:
+    """Final value of a family minus the base's, seeds as the unit of repetition (Welch's t)."""
     mine, theirs = ([found[run].final for run in side.runs if run in found] for side in (family, base))
-    return over_seeds(mine, theirs)
+    return over_seeds(mine, theirs, level)
 
 
-def exam_difference(a: Sequence[pd.DataFrame], b: Sequence[pd.DataFrame]) -> Difference:
-    """Pass rates of two families on the same held-out prompts, paired by prompt; one frame of `queries.exam` a run."""
-    left, right = (
-        pd.concat([frame[["prompt_id", "pass_rate"]] for frame in frames]).groupby("prompt_id")["pass_rate"].mean()
-        if frames
-        else pd.Series(dtype=float)
-        for frames in (a, b)
-    )
-    shared = left.index.intersection(right.index)
-    return over_prompts(left.loc[shared].to_numpy(dtype=float), right.loc[shared].to_numpy(dtype=float))
+def resampled(
+    family: Family, base: Family, found: Mapping[str, Outcome], exams: Mapping[str, pd.DataFrame] | None = None
+) -> Bootstrap:
+    """The same difference by a paired bootstrap: over seeds, and with `exams` over the held-out prompts that all of
+    these runs answered.
+
+    `exams` is a frame of `queries.exam` a run, at the step of its final value; a run without one takes no part.
+    """
+    sides = [
+        {member.info.seed: found[member.id].final for member in side.members if member.id in found}
+        for side in (family, base)
+    ]
+    if exams is not None:
+        rates = [
+            {
+                member.info.seed: exams[member.id].set_index("prompt_id")["pass_rate"]
+                for member in side.members
+                if member.id in found and len(exams.get(member.id, ()))
+            }
+            for side in (family, base)
+        ]
+        shared = shared_prompts([one.index for side in rates for one in side.values()])
+        if all(rates) and len(shared) >= LEAST_PROMPTS:
+            sides = [{seed: one.loc[shared].to_numpy(dtype=float) for seed, one in side.items()} for side in rates]
+    return paired_bootstrap(*({seed: np.atleast_1d(value) for seed, value in side.items()} for side in sides))
 
 
-def sentence(family: Family, base: Family, metric: Metric, found: Difference, exam: Difference | None = None) -> str:
-    """The verdict on one pair, in Markdown, with its interval and its n."""
-    head = f"**{inert_markdown(family.label)} − {inert_markdown(base.label)}**, final {inert_markdown(metric.label)}"
-    if math.isnan(found.value):
-        return f"{head}: no value to compare yet."
-    value = number(found.value, metric.unit if metric.unit != "share" else "", signed=True)
-    seeds = count(found.n_a, "seed") if found.n_a == found.n_b else f"{found.n_a} and {found.n_b} seeds"
-    if found.has_interval:
-        each = " each" if found.n_a == found.n_b else ""
-        return f"{head}: {value} {_interval(found)}, {seeds}{each}: **{found.verdict}**."
-    if min(found.n_a, found.n_b) >= 2:
-        return f"{head}: {value}, {seeds}: every seed gave the same value, so there is no spread to judge by."
-    lone = "one seed each" if found.n_a == found.n_b == 1 else f"{seeds}"
-    text = f"{head}: {value}, {lone}: **one seed cannot tell a better method from luck**."
-    if exam is not None and exam.has_interval:
-        text += (
-            f" Over the {count(exam.n_a, 'held-out prompt')}: {number(exam.value, signed=True)} {_interval(exam)}. "
-            "That covers which prompts were asked, not which seed trained."
-        )
-    return text
-
-
-def _interval(found: Difference) -> str:
-    low, high = number(found.low, signed=True), number(found.high, signed=True)
-    return f"\\[{low}, {high}\\]"
-
-
-def _spread(values: Sequence[float]) -> str:
-    """`0.781 (0.766 to 0.79)`: the mean and the extremes; a dash without a value."""
-    values = [value for value in values if not math.isnan(value)]
-    if not values:
-        return DASH
-    text = number(float(np.mean(values)))
-    return f"{text} ({number(min(values))} to {number(max(values))})" if len(values) > 1 else text
-
-
-def _when(reached: Sequence[float], align: Align) -> str:
-    """`step 40 (35 to 45), 2 of 3 seeds`: the mean and the extremes of those that reached it."""
-    got = [value for value in reached if not math.isnan(value)]
-    if not got:
-        return "not reached" if len(reached) else DASH
-    one = {"step": "step {:.0f}", "tokens": "{} tokens", "seconds": "{} s"}[align]
-    text = one.format(float(np.mean(got)) if align == "step" else number(float(np.mean(got))))
-    if len(got) > 1:
-        text += f" ({number(min(got))} to {number(max(got))})"
-    return text + (f", {len(got)} of {len(reached)} seeds" if len(reached) > 1 else "")
+def shared_prompts(asked: Sequence[pd.Index]) -> pd.Index:
+    """The prompts that every one of these exams asked, in the order of the first."""
+    shared = asked[0] if asked else pd.Index([])
+    for other in asked[1:]:
+        shared = shared[shared.isin(other)]
+    return shared
 
 
 def _values(frame: pd.DataFrame, metric: Metric) -> pd.Series:

@@ -16,13 +16,22 @@ function sayToken(node, token) { // the marks that stand for spaces, line ends a
   }
 }
 
+const zoom = (node) => node.currentCSSZoom || 1; // places on the screen are that many times those of the style
+
+const sharp = (node) => (window.devicePixelRatio || 1) * zoom(node); // of a canvas: its own pixels to one of the style
+
+function inside(node, x, y) { // a place on the screen as one of the style, from the node's corner
+  const box = node.getBoundingClientRect();
+  return [(x - box.left) / zoom(node), (y - box.top) / zoom(node)];
+}
+
 function showTip(view, x, y) { // beside the pointer, inside the view
   view.tip.hidden = false;
-  const box = view.box.getBoundingClientRect();
   const [width, height] = [view.tip.offsetWidth, view.tip.offsetHeight];
-  const below = y + 18 + height < window.innerHeight;
-  view.tip.style.left = `${Math.min(Math.max(x - box.left + 14, 0), Math.max(0, box.width - width))}px`;
-  view.tip.style.top = `${below ? y - box.top + 18 : y - box.top - height - 14}px`;
+  const below = y + (18 + height) * zoom(view.box) < window.innerHeight;
+  const [left, top] = inside(view.box, x, y);
+  view.tip.style.left = `${Math.min(Math.max(left + 14, 0), Math.max(0, view.box.clientWidth - width))}px`;
+  view.tip.style.top = `${below ? top + 18 : top - height - 14}px`;
 }
 
 function hide(view) { view.tip.hidden = true; }
@@ -59,6 +68,6 @@ function markChosen(view, margin) { // the chosen word of the list, told to scre
   if (!chosen) return;
   view.list.setAttribute("aria-activedescendant", chosen.id);
   const [inner, outer] = [chosen.getBoundingClientRect(), view.words.getBoundingClientRect()];
-  if (inner.top < outer.top) view.words.scrollTop -= outer.top - inner.top + margin;
-  else if (inner.bottom > outer.bottom) view.words.scrollTop += inner.bottom - outer.bottom + margin;
+  if (inner.top < outer.top) view.words.scrollTop -= (outer.top - inner.top) / zoom(chosen) + margin;
+  else if (inner.bottom > outer.bottom) view.words.scrollTop += (inner.bottom - outer.bottom) / zoom(chosen) + margin;
 }

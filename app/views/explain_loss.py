@@ -7,18 +7,29 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from app.words import number
-from core.advantage import Batch, Loss
-from core.counterfactual import Answer
+from core.advantage import Batch, Loss, Method, Trace
 
 WEIGHING = {
     "token_mean": "1 / tokens of the update",
     "sequence_mean": "1 / (rollouts × tokens of this one)",
     "fixed_length": "1 / (rollouts × length limit)",
 }
+
+
+class Weighed(Protocol):
+    """A method's trace on a batch with its (N, T) loss weights: an `Answer`, or a step of a run."""
+
+    @property
+    def method(self) -> Method: ...
+    @property
+    def trace(self) -> Trace: ...
+    @property
+    def weight(self) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
@@ -31,7 +42,7 @@ class Term:
     words: str = ""
 
 
-def loss_term(answer: Answer, batch: Batch, i: int, t: int, ratio: np.ndarray | None) -> Term:
+def loss_term(answer: Weighed, batch: Batch, i: int, t: int, ratio: np.ndarray | None) -> Term:
     """What token t of rollout i adds to the loss before its weight.
 
     `ratio` (N, T): stored importance ratios, NaN where there is none; None: the update has not begun.
@@ -47,7 +58,7 @@ def loss_term(answer: Answer, batch: Batch, i: int, t: int, ratio: np.ndarray | 
     return Term(term.value, term.formula, term.numbers, "; ".join(filter(None, [known, term.words])))
 
 
-def kl_term(answer: Answer, batch: Batch, i: int, t: int, ratio: np.ndarray | None) -> Term | None:
+def kl_term(answer: Weighed, batch: Batch, i: int, t: int, ratio: np.ndarray | None) -> Term | None:
     """What the loss adds for the distance to the base model (k3); None where its coefficient is 0."""
     coefficient = answer.method.loss.kl
     if not coefficient:
@@ -60,7 +71,7 @@ def kl_term(answer: Answer, batch: Batch, i: int, t: int, ratio: np.ndarray | No
     return _made(coefficient * distance, formula, f"{number(coefficient)} × {number(distance)}")
 
 
-def loss_weight(answer: Answer, batch: Batch, i: int, t: int, term: float | None) -> Term:
+def loss_weight(answer: Weighed, batch: Batch, i: int, t: int, term: float | None) -> Term:
     """What the loss's averaging multiplies the token's term by."""
     aggregation, weight = answer.method.loss.aggregation, float(answer.weight[i, t])
     formula = WEIGHING[aggregation]

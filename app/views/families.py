@@ -1,4 +1,4 @@
-"""Runs grouped into families: the same method and settings, different seeds. And what differs between families."""
+"""Runs grouped into families: the same method and settings, different seeds. And which of them numbers are about."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
-
 from app.inert import visible
 from app.palette import run_styles
-from core.config import ConfigError, RunConfig, read_run
+from core.config import ConfigError, RunConfig, parse_run
 from core.runs import RunInfo
+from core.runs.folders import raw_config
 
 SAME_RUN = frozenset({"seed", "name", "experiment", "imported", "threads", "device", "checkpoint", "record"})
 """Settings that do not make another method: families ignore them."""
@@ -30,7 +29,7 @@ class Member:
         return self.info.id
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Family:
     """Runs that differ in their seed only. `label` is plain text, distinct among the families shown together."""
 
@@ -70,22 +69,44 @@ def families(infos: Sequence[RunInfo], dark: bool = False) -> list[Family]:
     ]
 
 
-def differences(shown: Sequence[Family]) -> pd.DataFrame:
-    """Settings that are not the same in all families: a row a setting, a column a family, "–" where there is none.
+@dataclass(frozen=True)
+class Judged:
+    """The runs that numbers are about, by id, and those that are drawn but left out, each with the reason."""
 
-    Seeds and names are left out; a family whose config cannot be read has an empty column.
+    runs: tuple[str, ...]
+    left_out: tuple[tuple[Member, str], ...] = ()
+
+
+def judged(shown: Sequence[Family]) -> Judged:
+    """Finished runs, once two families (or the only one) have some; until then all of them, as far as they have come.
+
+    So a run that has just begun, or that failed early, does not cut all others to its few steps. Of runs with the same
+    settings and the same seed only one counts: another one repeats it, and is no further seed.
     """
-    flat = {family.label: _flat(_settings(family.members[0].config)) for family in shown}
-    keys = sorted({key for values in flat.values() for key in values})
-    rows = []
-    for key in keys:
-        texts = [_text(values.get(key)) if key in values else "–" for values in flat.values()]
-        if len(set(texts)) > 1:
-            rows.append([key, *texts])
-    return pd.DataFrame(rows, columns=["setting", *flat])
+    finished = [family for family in shown if any(_finished(member) for member in family.members)]
+    whole = len(finished) >= min(2, len(shown))
+    runs, left_out = [], []
+    for family in shown:
+        seeds: set[int] = set()
+        for member in sorted(family.members, key=lambda member: (member.info.seed, not _finished(member))):
+            info = member.info
+            if whole and not _finished(member):
+                doing = "trains" if info.live else info.state
+                left_out.append((member, f"{doing}, step {info.step} of {info.total}"))
+            elif info.seed in seeds:
+                left_out.append((member, f"a repeat of seed {info.seed}"))
+            else:
+                seeds.add(info.seed)
+                runs.append(member.id)
+    return Judged(tuple(runs), tuple(left_out))
 
 
-def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def _finished(member: Member) -> bool:
+    return member.info.state == "finished"
+
+
+def own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that make a family."""
     return {key: value for key, value in config.items() if key not in SAME_RUN}
 
 
@@ -96,11 +117,13 @@ def _distinct(labels: Mapping[str, str], configs: Mapping[str, Mapping[str, Any]
         same = [key for key in labels if labels[key] == label]
         if len(same) < 2:
             continue
-        flat = {key: _flat(_settings(configs[key])) for key in same}
-        every = sorted({name for values in flat.values() for name in values})
-        differing = [name for name in every if len({_text(flat[key].get(name)) for key in same}) > 1][:3]
+        plain = {key: flat(own_settings(configs[key])) for key in same}
+        every = sorted({name for values in plain.values() for name in values})
+        differing = [name for name in every if len({text_of(plain[key].get(name)) for key in same}) > 1][:3]
         for number, key in enumerate(same, 1):
-            words = [f"{name.split('.')[-1]} {_text(flat[key].get(name))}".removeprefix("name ") for name in differing]
+            words = [
+                f"{name.split('.')[-1]} {text_of(plain[key].get(name))}".removeprefix("name ") for name in differing
+            ]
             out[key] = f"{label} ({', '.join(words) or number})"
         if len({out[key] for key in same}) < len(same):
             for number, key in enumerate(same, 1):
@@ -108,28 +131,30 @@ def _distinct(labels: Mapping[str, str], configs: Mapping[str, Mapping[str, Any]
     return out
 
 
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+def flat(value: Any, prefix: str = "") -> dict[str, Any]:
     """A nested mapping with dotted keys; lists stay values."""
     if isinstance(value, Mapping):
         out: dict[str, Any] = {}
         for key, inner in value.items():
-            out |= _flat(inner, f"{prefix}.{key}" if prefix else str(key))
+            out |= flat(inner, f"{prefix}.{key}" if prefix else str(key))
         return out
     return {prefix: value}
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """A setting's value as plain text."""
     if value is None:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
-        return ", ".join(_text(item) for item in value) or "–"
+        return ", ".join(text_of(item) for item in value) or "–"
     return visible(f"{value:g}" if isinstance(value, float) else value)
 
 
 def _config(info: RunInfo) -> RunConfig | None:
+    raw = raw_config(info.path)
     try:
-        return read_run(info.path / "config.yaml")
+        return parse_run(raw) if raw else None
     except ConfigError:
         return None

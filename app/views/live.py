@@ -14,7 +14,7 @@ from app.palette import Theme, rgba
 from app.views.base import figure
 from core.store.queries.live import Curves
 
-MOST_POINTS = 800
+MOST_POINTS = 500
 LOG_TICKS = [digit * 10.0**power for power in range(-7, 3) for digit in (1, 2, 5)]
 WHOLE_STEPS = 10
 """Up to so many steps each has its tick: between two of them there is nothing."""
@@ -166,7 +166,7 @@ def _trace(line: Line, steps: pd.Series, values: pd.Series, pale: bool) -> go.Sc
     points = line.table == "evals"
     return go.Scatter(
         x=steps.iloc[keep].to_numpy(),
-        y=values.iloc[keep].to_numpy(),
+        y=values.iloc[keep].to_numpy(np.float32),  # half the bytes at every refresh
         name=inert_plotly(line.name, 40),
         mode="lines+markers" if points or len(values) == 1 else "lines",
         line={"color": rgba(line.colour, 0.22) if pale else line.colour, "width": 1 if pale else 2, "dash": line.dash},

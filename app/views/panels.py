@@ -107,10 +107,10 @@ class Panels:
         first = self.axes((int(axis.removeprefix("yaxis") or 1) - 1) // self.cols + 1, 1)[1]
         return axis == first or self.layout[axis].get("matches") == _short(first)
 
-    def band(self, first: float, last: float) -> None:
-        """A light band over steps first..last in every panel."""
+    def band(self, first: float, last: float, cols: Sequence[int] | None = None) -> None:
+        """A light band over steps first..last in every panel, or in those of some columns."""
         for row in range(1, self.rows + 1):
-            for col in range(1, self.cols + 1):
+            for col in cols or range(1, self.cols + 1):
                 x, y = self.axes(row, col)
                 self.layout["shapes"].append(band(first, last, self.theme, _short(x), _short(y)))
 

@@ -53,7 +53,7 @@ class Window:
     @property
     def steps(self) -> str:
         """`step 7` or `steps 30 to 39`."""
-        return f"step {self.first}" if self.first == self.last else f"steps {self.first} to {self.last}"
+        return steps_words(self.first, self.last)
 
     def ratio(self, before: bool = False) -> float:
         """Mass of the wrong answers over that of the right ones; inf without any of the right, NaN without either."""
@@ -77,6 +77,11 @@ class Series:
 
 SIGNAL = ("groups", "all_correct", "all_wrong", "mixed", "no_signal", "dropped")
 """Columns of `signal_by_step`: groups of a step by what they can teach."""
+
+
+def steps_words(first: int, last: int) -> str:
+    """`step 7` or `steps 30 to 39`."""
+    return f"step {first}" if first == last else f"steps {first} to {last}"
 
 
 def by_step(answers: pd.DataFrame, fields: pd.DataFrame) -> pd.DataFrame:
@@ -158,6 +163,28 @@ def quantiles(histograms: pd.DataFrame, field: str) -> pd.DataFrame:
         inside = (level - (reached[rows, bucket] - share_of)) / share_of
         out[f"q{round(100 * level)}"] = edges[bucket] + inside * (edges[bucket + 1] - edges[bucket])
     return out
+
+
+def distribution_words(moves: pd.DataFrame, field: str, first: int, last: int) -> str:
+    """Where the median token of each polarity lies in the window, and where the run began; Markdown.
+
+    `moves` is `quantiles`; a window's median is the mean of its steps' medians.
+    """
+    unit = {"entropy": "nats", "change": "nats"}.get(field, "")
+    name = {"push": "push", "change": "change of log p"}.get(field, field)
+    words = []
+    for polarity, side in ((1, "right"), (-1, "wrong")):
+        own = moves[moves["polarity"] == polarity]
+        inside = own[own["step"].between(first, last)]
+        if inside.empty:
+            words.append(f"no token of {side} answers")
+            continue
+        spread = f"{number(inside['q10'].mean())} to {number(inside['q90'].mean(), unit)}"
+        began = "" if own["step"].min() >= first else f", {number(own['q50'].iloc[0])} at step {own['step'].iloc[0]}"
+        words.append(
+            f"**{number(inside['q50'].mean(), unit)}** in {side} answers (the middle 80 % from {spread}{began})"
+        )
+    return f"Median {name} of a token in {steps_words(first, last)}: {'; '.join(words)}."
 
 
 def full_edges(field: str) -> np.ndarray:

@@ -24,10 +24,15 @@ WINDOW_ROWS = (
 )
 """(field of a Side, name, unit, how the Tokens page shows what is behind it)."""
 
+MOST_GROUPS = 16
+"""Prompts that the table of a step lists."""
+
 CELL_BLOCKS = (
+    ("share", None, "share of tokens"),
     ("mass_share", "base_mass_share", "share of advantage mass"),
     ("push_share", None, "share of push"),
 )
+ENTROPY_BLOCKS = (("predicted", "entropy change, predicted (nats)"), ("came", "entropy change that came (nats)"))
 
 
 def window_table(seen: Window, theme: Theme, trained: bool, where: Where | None) -> str:
@@ -68,27 +73,43 @@ def window_table(seen: Window, theme: Theme, trained: bool, where: Where | None)
 
 
 def cell_table(cells: pd.DataFrame, theme: Theme, where: Where) -> str:
-    """The eight cells as shares of the step's mass, then of its push; each number leads to the cell's strongest
-    token.
+    """The eight cells as shares of the step's tokens, mass and push, then what they add to its entropy change.
+
+    `cells` is `polarity_entropy.in_cells`; each number leads to the cell's strongest token. Without a scale the
+    prediction stands as −Cov in its own unit.
     """
     by_cell = {(int(c["polarity"]), c["metric"], c["end"]): c for c in cells.to_dict("records")}
-    blocks = []
-    for value, mark, name in CELL_BLOCKS:
-        rows = []
-        for (metric, end), words in CELL_NAMES.items():
-            bars = [_cell(by_cell.get((polarity, metric, end)), value, mark, where) for polarity in (-1, 1)]
-            rows.append(Row(words, *bars, f"cell-{value.removesuffix('_share')}-{metric}-{end}"))
+
+    def rows(value: str, mark: str | None = None, signed: bool = False) -> list[Row]:
+        return [
+            Row(
+                words,
+                *(_cell(by_cell.get((side, metric, end)), value, mark, where, signed) for side in (-1, 1)),
+                f"cell-{value.removesuffix('_share')}-{metric}-{end}",
+            )
+            for (metric, end), words in CELL_NAMES.items()
+        ]
+
+    def block(name: str, lines: list[Row], signed: bool = False) -> str:
         heads = ("wrong answers", name, "right answers")
-        blocks.append(
-            mirror_table(rows, theme, common=True, heads=heads, caption=f"The eight cells: {name}", middle="11rem")
-        )
+        caption = f"The eight cells: {name}"
+        return mirror_table(lines, theme, common=True, heads=heads, caption=caption, middle="13rem", signed=signed)
+
+    blocks = [block(name, rows(value, mark)) for value, mark, name in CELL_BLOCKS]
+    if cells["toward"].notna().any() and cells["predicted"].isna().all():
+        blocks.append(block("−Cov(log p, A), nats × A", rows("toward", signed=True), True))
+    blocks += [
+        block(name, rows(value, signed=True), True) for value, name in ENTROPY_BLOCKS if cells[value].notna().any()
+    ]
     return "<div style='height:14px'></div>".join(blocks)
 
 
 def group_table(groups: pd.DataFrame, theme: Theme, where: Where) -> str:
-    """The prompts of a step with their mass by polarity; names lead to the group's tokens."""
+    """The prompts of a step with their mass by polarity, the most first; names lead to the group's tokens."""
+    mass = groups["positive"] + groups["negative"]
+    order = mass.sort_values(ascending=False, kind="stable").index
     rows = []
-    for group in groups.to_dict("records"):
+    for group in groups.loc[order[:MOST_GROUPS]].to_dict("records"):
         right, wrong = int(group["correct"]), int(group["n"] - group["correct"])
         note = f"{wrong} wrong, {right} right"
         if not group["kept"]:
@@ -99,20 +120,28 @@ def group_table(groups: pd.DataFrame, theme: Theme, where: Where) -> str:
         href = urls.href("tokens", **where, group=int(group["group"]))
         rows.append(Row(str(group["prompt"])[:60], *bars, f"group-{int(group['group'])}", href, note))
     heads = ("mass of wrong answers", "prompt", "mass of right answers")
-    return mirror_table(rows, theme, common=True, heads=heads, caption="Advantage mass of each prompt", middle="11rem")
+    caption = "Advantage mass of each prompt"
+    table = mirror_table(rows, theme, common=True, heads=heads, caption=caption, middle="11rem")
+    rest = order[MOST_GROUPS:]
+    if not len(rest):
+        return table
+    bare = int((mass[rest] == 0).sum())
+    words = f"and {count(len(rest), 'more prompt')}, {bare if bare < len(rest) else 'all'} of them without mass"
+    return f"{table}<p style='color:{theme.muted};font-size:.8125rem;text-align:center;margin:8px 0 0'>{words}</p>"
 
 
-def _cell(cell: Mapping[str, object] | None, value: str, mark: str | None, where: Where) -> Bar:
+def _cell(cell: Mapping[str, object] | None, value: str, mark: str | None, where: Where, signed: bool = False) -> Bar:
     if cell is None:
         return Bar(np.nan, "no tokens")
     amount = cell[value]
     if amount is None or not np.isfinite(amount):
-        return Bar(np.nan, "no mass")
+        return Bar(np.nan, "not known" if signed else "no mass")
     place = {name: int(cell[name]) for name in ("group", "rollout", "position")}
     title = f"{count(int(cell['tokens']), 'token')}, {share(cell['share'])} of the step's"
     if cell["change"] is not None and np.isfinite(cell["change"]):
         title += f"; the update moved log p by {number(cell['change'], 'nats', signed=True)} on average"
-    return Bar(amount, share(amount), cell[mark] if mark else None, urls.href("tokens", **where, **place), title)
+    words = number(amount, signed=True) if signed else share(amount)
+    return Bar(amount, words, cell[mark] if mark else None, urls.href("tokens", **where, **place), title)
 
 
 def _ratio_words(seen: Window) -> str:

@@ -38,7 +38,7 @@ def curves(frame: pd.DataFrame, theme: Theme, chosen: Chosen = None) -> go.Figur
     """Rollouts, length, entropy and reward over steps. `frame` is `polarity.by_step`."""
     rows = len(CURVES)
     panels = Panels(
-        theme, "Wrong and right answers over the steps", rows=rows, heads=_heads(theme), height=140 * rows + 60
+        theme, "Wrong and right answers over the steps", rows=rows, heads=side_heads(theme), height=140 * rows + 60
     )
     for row, (column, title, fmt) in enumerate(CURVES, start=1):
         for col, (polarity, name) in enumerate(SIDES, start=1):
@@ -47,14 +47,14 @@ def curves(frame: pd.DataFrame, theme: Theme, chosen: Chosen = None) -> go.Figur
             panels.add(row, col, line(part["step"], part[column], colour, words, fmt))
         panels.y(row, 1, title=title)
         panels.fit_y(row, from_zero=True)
-    return _over_steps(panels, chosen)
+    return over_steps(panels, chosen)
 
 
 def masses(frame: pd.DataFrame, theme: Theme, chosen: Chosen = None) -> go.Figure:
     """Advantage mass by polarity before (dotted) and after shaping (solid), and between them the ratio wrong :
     right.
     """
-    wrong, right = _heads(theme)
+    wrong, right = side_heads(theme)
     panels = Panels(
         theme, "Advantage mass: dotted before shaping, solid after", heads=[wrong, ("wrong : right", theme.muted),
         right],
@@ -71,12 +71,27 @@ def masses(frame: pd.DataFrame, theme: Theme, chosen: Chosen = None) -> go.Figur
             )
         ratio = ratios(by_side[-1][column], by_side[1][column])
         panels.add(1, 2, line(ratio.index, ratio, theme.text, f"ratio {when}", ".3g", dash))
-    ticks = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.7, 1, 1.5, 2, 5, 10, 20, 50, 100]
+    near = np.log10(np.concatenate([trace["y"] for trace in panels.traces if trace["yaxis"] == "y2"]))
+    ends = [min(np.nanmin(near, initial=0.0) - 0.03, -0.1), max(np.nanmax(near, initial=0.0) + 0.03, 0.1)]
+    ticks = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 1, 1.25, 2, 5, 10, 20, 50, 100]
     panels.y(1, 1, title="sum of loss weight × |A|")
-    panels.y(1, 2, type="log", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
+    panels.y(
+        1, 2, type="log", range=ends, tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks], tickfont={"size": 11}
+    )
     panels.fit_y(1, from_zero=True)
+    if np.isnan(near).all():
+        panels.y(1, 2, visible=False)
+        panels.x(1, 2, visible=False)
+        panels.layout["annotations"].append(
+            {
+                "text": "no ratio:<br>one side has<br>no mass", "showarrow": False,
+                "xref": "x2 domain", "yref": "y2 domain", "x": 0.5, "y": 0.5,
+                "font": {"size": 13, "color": theme.muted},
+            }
+        )  # fmt: skip
+        return over_steps(panels, chosen)
     panels.line(1, 2, 1)
-    return _over_steps(panels, chosen)
+    return over_steps(panels, chosen)
 
 
 def ratios(wrong: pd.Series, right: pd.Series) -> pd.Series:
@@ -93,7 +108,7 @@ def distribution(counts: pd.DataFrame, names: Sequence[str], field: str, where: 
     label, title = FIELDS[field]
     height = max(320, 17 * len(names) + 90)
     panels = Panels(
-        theme, f"Distribution of {label}, {where}", heads=_heads(theme), height=height, link_x=False, left=110
+        theme, f"Distribution of {label}, {where}", heads=side_heads(theme), height=height, link_x=False, left=110
     )
     most = 1.16 * (float(np.nanmax(counts[["wrong", "right"]].to_numpy(), initial=0.0)) or 1.0)
     for col, (polarity, name) in enumerate(SIDES, start=1):
@@ -123,7 +138,7 @@ def fan(frame: pd.DataFrame, field: str, theme: Theme, chosen: Chosen = None) ->
     """
     label, title = FIELDS[field]
     panels = Panels(
-        theme, f"How {label} moves: median, middle half, 10th to 90th percentile", heads=_heads(theme), height=310
+        theme, f"How {label} moves: median, middle half, 10th to 90th percentile", heads=side_heads(theme), height=310
     )
     for col, (polarity, _) in enumerate(SIDES, start=1):
         part = frame[frame["polarity"] == polarity]
@@ -141,7 +156,7 @@ def fan(frame: pd.DataFrame, field: str, theme: Theme, chosen: Chosen = None) ->
         panels.add(1, col, line(part["step"], part["q50"], colour, "median", ".3g"))
     panels.y(1, 1, title=title)
     panels.fit_y(1)
-    return _over_steps(panels, chosen)
+    return over_steps(panels, chosen)
 
 
 def signal(frame: pd.DataFrame, theme: Theme, chosen: Chosen = None) -> go.Figure:
@@ -172,15 +187,18 @@ def signal(frame: pd.DataFrame, theme: Theme, chosen: Chosen = None) -> go.Figur
     return fig
 
 
-def _over_steps(panels: Panels, chosen: Chosen) -> go.Figure:
-    steps = np.concatenate([trace["x"] for trace in panels.traces])
+def over_steps(panels: Panels, chosen: Chosen, cols: Sequence[int] | None = None) -> go.Figure:
+    """The figure of panels whose x axis is the step (those of `cols`, or all), the window marked."""
+    cols = cols or range(1, panels.cols + 1)
+    names = {panels.axes(row, col)[0].replace("axis", "") for row in range(1, panels.rows + 1) for col in cols}
+    steps = np.concatenate([trace["x"] for trace in panels.traces if trace["xaxis"] in names])
     for row in range(1, panels.rows + 1):
-        for col in range(1, panels.cols + 1):
+        for col in cols:
             panels.x(row, col, **_whole_steps(steps))
             if row == panels.rows:
                 panels.x(row, col, title="step")
     if chosen is not None:
-        panels.band(*chosen)
+        panels.band(*chosen, cols)
     return panels.figure()
 
 
@@ -193,7 +211,8 @@ def _whole_steps(steps: Sequence[float]) -> dict[str, object]:
     return {"range": [first - 0.5, last + 0.5], **ticks}
 
 
-def _heads(theme: Theme) -> list[tuple[str, str]]:
+def side_heads(theme: Theme) -> list[tuple[str, str]]:
+    """Titles of two mirrored columns, with their colours."""
     return [(f"{SIGN[polarity]} {name} answers", theme.polarity(polarity)) for polarity, name in SIDES]
 
 

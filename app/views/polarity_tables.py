@@ -46,16 +46,18 @@ def mirror_table(
     heads: tuple[str, str, str],
     caption: str,
     middle: str = "9.5rem",
+    signed: bool = False,
 ) -> str:
-    """The table as HTML. With `common`, all bars share one scale, else each row has its own.
+    """The table as HTML. With `common`, all bars share one scale, else each row has its own. `signed` bars begin in the
+    middle of their place and grow to the left below 0, on both sides.
 
     `heads` name the columns, `caption` the table to screen readers, `middle` is the width of the names' column.
     """
     most = _most(rows)
-    body = "".join(_row(row, theme, most if common else _most([row])) for row in rows)
-    wrong, right = _badge(SIGN[-1], theme.suppressed, "4px"), _badge(SIGN[1], theme.reinforced, "50%")
-    table = "width:100%;table-layout:fixed;border-collapse:collapse;font-size:14px;font-variant-numeric:tabular-nums"
-    cell = f"font-weight:400;color:{theme.muted};font-size:13px;padding:2px 8px;border:0;text-align:"
+    body = "".join(_row(row, theme, most if common else _most([row]), signed) for row in rows)
+    wrong, right = badge(SIGN[-1], theme.suppressed, "4px"), badge(SIGN[1], theme.reinforced, "50%")
+    table = "width:100%;table-layout:fixed;border-collapse:collapse;font-size:.875rem;font-variant-numeric:tabular-nums"
+    cell = f"font-weight:400;color:{theme.muted};font-size:.8125rem;padding:2px 8px;border:0;text-align:"
     return (
         f"<table style='{table};color:{theme.text}'><caption style='{_UNSEEN}'>{inert_html(caption)}</caption>"
         f"<colgroup><col><col style='width:{middle}'><col></colgroup><thead><tr>"
@@ -69,18 +71,19 @@ def mirror_table(
 _UNSEEN = "position:absolute;clip-path:inset(50%);width:1px;height:1px;overflow:hidden"
 
 
-def _row(row: Row, theme: Theme, most: float) -> str:
-    note = f"<div style='font-size:12px;color:{theme.muted}'>{inert_html(row.note)}</div>" if row.note else ""
+def _row(row: Row, theme: Theme, most: float, signed: bool) -> str:
+    note = f"<div style='font-size:.75rem;color:{theme.muted}'>{inert_html(row.note)}</div>" if row.note else ""
     style = "font-weight:400;text-align:center;padding:3px 6px;border:0;line-height:1.25;overflow-wrap:anywhere"
     return (
-        f"<tr data-testid='{inert_html(row.test_id)}'>{_side(row.wrong, theme, theme.suppressed, most, left=True)}"
+        f"<tr data-testid='{inert_html(row.test_id)}'>"
+        f"{_side(row.wrong, theme, theme.suppressed, most, True, signed)}"
         f"<th scope='row' style='{style}'>{_link(row.name, row.href, theme)}{note}</th>"
-        f"{_side(row.right, theme, theme.reinforced, most, left=False)}</tr>"
+        f"{_side(row.right, theme, theme.reinforced, most, False, signed)}</tr>"
     )
 
 
-def _side(bar: Bar, theme: Theme, colour: str, most: float, left: bool) -> str:
-    """A cell: the bar grows away from the middle, its words stand outside it."""
+def _side(bar: Bar, theme: Theme, colour: str, most: float, left: bool, signed: bool) -> str:
+    """A cell: the bar grows away from the middle (a signed one from its own zero), its words stand outside it."""
     inner, outer = ("right", "row-reverse") if left else ("left", "row")
     mark = ""
     if bar.mark is not None and np.isfinite(bar.mark):
@@ -89,11 +92,18 @@ def _side(bar: Bar, theme: Theme, colour: str, most: float, left: bool) -> str:
     value = "" if not np.isfinite(bar.value) else repr(float(bar.value))
     track = f"position:relative;flex:1;min-width:0;height:13px;background:{rgba(theme.muted, 0.1)};border-radius:2px"
     fill = f"width:{_width(bar.value, most):.1f}%;background:{rgba(colour, 0.85)};border-radius:2px"
+    if signed:
+        half = _width(abs(bar.value), most) / 2
+        fill = f"width:{half:.1f}%;background:{rgba(colour, 0.85)};margin-left:{50 - half * (bar.value < 0):.1f}%"
+        mark = (
+            f"<span style='position:absolute;left:50%;top:-3px;bottom:-3px;width:1px;background:{theme.muted}'></span>"
+        )
+    start = "flex-end" if left and not signed else "flex-start"
     words = f"width:5.6rem;white-space:nowrap;text-align:{'right' if left else 'left'}"
     return (
         f"<td data-value='{value}' title='{inert_html(bar.title)}' style='padding:3px 0;border:0'>"
         f"<div style='display:flex;flex-direction:{outer};align-items:center;gap:8px'>"
-        f"<div style='{track};display:flex;justify-content:{'flex-end' if left else 'flex-start'}'>"
+        f"<div style='{track};display:flex;justify-content:{start}'>"
         f"<span style='{fill}'></span>{mark}</div>"
         f"<span style='{words}'>{_link(bar.text, bar.href, theme)}</span></div></td>"
     )
@@ -107,8 +117,10 @@ def _link(text: str, href: str | None, theme: Theme) -> str:
     return f"<a href='{inert_html(href)}' target='_self' style='color:{theme.text};{line}'>{shown}</a>"
 
 
-def _badge(sign: str, colour: str, radius: str) -> str:
-    style = "display:inline-grid;place-items:center;width:17px;height:17px;font-weight:700;font-size:13px;line-height:1"
+def badge(sign: str, colour: str, radius: str) -> str:
+    """A polarity as HTML: its sign in a frame of its colour, round or square."""
+    shape = "display:inline-grid;place-items:center;width:1.1rem;height:1.1rem;line-height:1"
+    style = f"{shape};font-weight:700;font-size:.8125rem"
     return f"<span style='{style};border:1.5px solid {colour};color:{colour};border-radius:{radius}'>{sign}</span>"
 
 
@@ -117,5 +129,6 @@ def _width(value: float, most: float) -> float:
 
 
 def _most(rows: Sequence[Row]) -> float:
+    """The largest value or mark of the rows' bars, whatever its sign."""
     values = [v for row in rows for bar in (row.wrong, row.right) for v in (bar.value, bar.mark) if v is not None]
-    return max((float(v) for v in values if np.isfinite(v)), default=0.0)
+    return max((abs(float(v)) for v in values if np.isfinite(v)), default=0.0)

@@ -10,12 +10,16 @@ from app.inert import inert_plotly
 from app.palette import Theme, rgba
 from app.views.base import figure
 from app.words import count, number, share
-from core.stats.classes import CLASSES, ClassRule, label_index
-from core.stats.labels import Flips, Sureness, Visits
-from core.stats.labels import transitions as consecutive
+from core.stats.classes import CLASSES
+from core.stats.labels import BySize, Flips, Sureness
+from core.stats.labels import flips as count_flips
+from core.stats.policies import Visits
+from core.stats.policies import transitions as consecutive
 
-MOST = 1000
-"""Visits that one estimate simulates at most (about half a millisecond each)."""
+MOST = 6400
+"""Visits that the run's label changes are counted on at most."""
+MOST_BY_SIZE = 800
+"""Visits that are simulated in groups of other sizes."""
 
 
 def whole_prompts(visits: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
@@ -43,7 +47,7 @@ def to_visits(visits: pd.DataFrame, rollouts: pd.DataFrame) -> Visits:
 
 def labels(visits: pd.DataFrame) -> np.ndarray:
     """(V,) the recorded classes as indices into CLASSES."""
-    return label_index(visits["label"].tolist())
+    return visits["label"].map({name: index for index, name in enumerate(CLASSES)}).to_numpy(np.int8)
 
 
 def transitions(visits: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
@@ -74,6 +78,103 @@ def flips_sentence(flips: Flips, group_size: int, share_used: float = 1.0) -> st
     if flips.observed < flips.expected - flips.margin:
         return f"{head}: fewer than luck alone would give, so this estimate does not fit the run."
     return f"{head}: luck alone can explain them."
+
+
+def size_sentence(rates: pd.DataFrame, pairs: int, own: int) -> str:
+    """What larger groups would change, from `rates_by_size`, as Markdown."""
+    at = rates.set_index("size")["luck"]
+    larger = [size for size in (4 * own, 2 * own) if size in at.index]
+    if not pairs or not larger:
+        return ""
+    half = next((size for size in at.index if size > own and at[size] <= at[own] / 2), None)
+    words = (
+        f"With **G\u00a0=\u00a0{larger[0]}** about **{at[larger[0]] * pairs:.0f}** would be expected by luck "
+        f"({share(at[larger[0]])} of the pairs, now {share(at[own])})"
+    )
+    if half is None:
+        return f"{words}; up to G = {at.index[-1]} luck never falls by half."
+    return f"{words}; it takes G = {half} to halve what luck does."
+
+
+def rates_by_size(found: BySize, visits: Visits, label: np.ndarray) -> pd.DataFrame:
+    """A row a group size: size, luck (share of pairs of consecutive visits whose label would change by luck), low, high
+    (its 95 % interval with the model's error), favorable (share of groups).
+    """
+    rows = []
+    for size, flip, favorable in zip(found.size, found.flip, found.favorable, strict=True):
+        luck = count_flips(visits.prompt, label, flip)
+        pairs = max(luck.transitions, 1)
+        rows.append(
+            {
+                "size": int(size), "luck": luck.expected / pairs,
+                "low": max(luck.expected - luck.margin, 0) / pairs, "high": (luck.expected + luck.margin) / pairs,
+                "favorable": float(favorable.mean()),
+            }
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def by_size_figure(rates: pd.DataFrame, observed: float | None, own: int, theme: Theme) -> go.Figure:
+    """Label changes by luck against the group size, this run's size and its observed changes (a share) marked."""
+    fig = figure(
+        theme, title="How luck shrinks with the group size", x="G: rollouts a prompt", y="share (%)", height=300
+    )
+    fig.add_scatter(
+        x=[*rates["size"], *rates["size"][::-1]], y=[*(100 * rates["high"]), *(100 * rates["low"][::-1])],
+        fill="toself", fillcolor=rgba(theme.favorable, 0.15), line={"width": 0}, hoverinfo="skip", showlegend=False,
+        mode="lines",
+    )  # fmt: skip
+    for column, name, dash, colour in (
+        ("luck", "label changes by luck", "solid", theme.favorable),
+        ("favorable", "favorable prompts", "dot", theme.muted),
+    ):
+        fig.add_scatter(
+            x=rates["size"], y=100 * rates[column], name=name, mode="lines+markers", marker={"size": 6},
+            line={"color": colour, "dash": dash, "width": 2}, hovertemplate="%{y:.0f} %",
+        )  # fmt: skip
+    if observed is not None:
+        fig.add_scatter(
+            x=[own], y=[100 * observed], name="label changes observed", mode="markers",
+            marker={"symbol": "diamond", "size": 11, "color": theme.text}, hovertemplate="%{y:.0f} %",
+        )  # fmt: skip
+    fig.add_vline(x=own, line={"color": theme.muted, "width": 1, "dash": "dot"})
+    fig.add_annotation(
+        text=f"this run: G = {own}", x=np.log10(own), y=1, yref="paper", xanchor="left", yanchor="top", showarrow=False,
+        xshift=4, font={"color": theme.muted, "size": 12},
+    )  # fmt: skip
+    ticks = rates["size"].tolist()
+    fig.update_xaxes(type="log", dtick=None, tickvals=ticks, ticktext=[str(size) for size in ticks], zeroline=False)
+    fig.update_yaxes(range=[0, 102])
+    return fig
+
+
+def changes_over_time(
+    visits: pd.DataFrame, flip: np.ndarray, theme: Theme, window: int, step: int
+) -> tuple[go.Figure, pd.DataFrame]:
+    """Label changes and what luck explains of them, by the step of the later visit, running means over `window` steps
+    that had any; and the numbers, a row a step: step, pairs, observed, luck.
+    """
+    before, after = transitions(visits)
+    label = labels(visits)
+    frame = pd.DataFrame(
+        {
+            "step": visits["step"].to_numpy()[after], "pairs": 1, "observed": label[before] != label[after],
+            "luck": (flip[before] + flip[after]) / 2,
+        }
+    ).groupby("step", as_index=False).sum()  # fmt: skip
+    fig = figure(theme, title="Label changes over the run", x="step", y="of returning prompts (%)", height=300)
+    rolled = frame[["pairs", "observed", "luck"]].rolling(window, center=True, min_periods=1).sum()
+    for name, words, dash, colour in (
+        ("observed", "observed", "solid", theme.text),
+        ("luck", "expected by luck", "dash", theme.favorable),
+    ):
+        fig.add_scatter(
+            x=frame["step"], y=100 * rolled[name] / rolled["pairs"], name=words, mode="lines",
+            line={"color": colour, "dash": dash, "width": 2}, hovertemplate="%{y:.0f} %",
+        )  # fmt: skip
+    fig.add_vline(x=step, line={"color": theme.muted, "width": 1, "dash": "dot"})
+    fig.update_yaxes(rangemode="tozero")
+    return fig, frame
 
 
 def bars(rows: pd.DataFrame, sure: Sureness, theme: Theme) -> go.Figure:
@@ -138,12 +239,3 @@ def check_figure(table: pd.DataFrame, theme: Theme) -> go.Figure:
         )  # fmt: skip
     fig.update_yaxes(rangemode="tozero")
     return fig
-
-
-def rule_words(rule: ClassRule) -> str:
-    """The criteria in one phrase of Markdown."""
-    length = "the longest correct answer is longer than the mean usable wrong one"
-    if rule.tau is None:
-        return f"favorable = {length}"
-    joint = "or" if rule.combine == "any" else "and"
-    return f"favorable = {length}, {joint} at most {share(rule.tau)} are correct (τ = {number(rule.tau)})"

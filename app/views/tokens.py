@@ -1,52 +1,30 @@
-"""The token view's data: which fields a token can be coloured by, their domains, and the rows that the component draws.
+"""The token view's data: the rows that the component draws, the bars under an answer, and the group's verdict.
 
-Pure functions of the store's rows. Colours are shades in [-100, 100] on one domain a group: 0 is the page's background.
+Pure functions of the store's rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from app.inert import visible, visible_token
 from app.palette import SIGN, Theme
+from app.views.tokens_fields import FIELDS, Field, legend, limit, shades
 from app.words import count, number, share
-
-Kind = Literal["signed", "factor", "ratio", "probability", "amount"]
-
 
 NOTHING = "Nothing of this group was trained on."
 
-
-@dataclass(frozen=True)
-class Field:
-    """A number of a token. Kinds: signed (around 0), factor and ratio (around 1), probability (0 to 1), amount (0
-    up).
-    """
-
-    id: str
-    label: str
-    unit: str
-    kind: Kind
-    doc: str
-
-
-FIELDS = (
-    Field("advantage", "advantage", "", "signed", "what the trainer trained on: base advantage × every factor"),
-    Field("base_advantage", "base advantage", "", "signed", "the base rule's advantage, before any factor"),
-    Field("push", "push A(1−p)", "", "signed", "advantage × (1 − p): how hard the token's own logit is pushed"),
-    Field("probability", "probability", "", "probability", "probability of the token when it was sampled"),
-    Field("entropy", "entropy", "nats", "amount", "entropy of the distribution that the token was drawn from"),
-    Field("ratio", "ratio", "", "ratio", "importance ratio at the token's last gradient pass"),
-    Field("change", "Δ log p", "nats", "signed", "change of the token's log-prob in this step's update"),
-    Field("kl", "KL to base", "nats", "amount", "k3 estimate of the KL to the base model at this token"),
-)
 STRIPS = ("push", "probability", "entropy", "change")
 """What is drawn as bars under the chosen answer."""
+
+TEXTS = {"chosen": "the chosen rollout", "right": "all right ones", "wrong": "all wrong ones", "all": "all rollouts"}
+"""Whose texts can be shown under the matrix; the chosen rollout's always is."""
+
+NUMBERS = 200_000
+"""Numbers that the browser gets of a group. Beyond it, only the chosen rollout brings all of its own."""
 
 SORTS = {
     "reward": ("reward", False),
@@ -56,114 +34,6 @@ SORTS = {
     "rollout": ("rollout", True),
 }
 """How rows can be ordered: (column, ascending)."""
-
-NOT_RECORDED = {
-    "change": "log-probs after the update were not recorded here (record.after_update)",
-    "ratio": "there is no ratio: these tokens had no gradient pass",
-    "kl": "log-probs of the base model were not recorded (record.reference)",
-    "entropy": "entropies were not recorded",
-    "probability": "log-probs were not recorded",
-    "push": "push needs the sampler's log-probs, which were not recorded",
-}
-
-
-def token_frame(tokens: pd.DataFrame, rollouts: pd.DataFrame, factors: Sequence[str]) -> pd.DataFrame:
-    """The tokens of a group with every field of FIELDS, `factor_<id>` for each factor and `factors`, their product.
-
-    A factor that is stored once a rollout is spread over its tokens. What was not recorded is NaN.
-    """
-    frame = tokens.copy()
-    for column in frame.select_dtypes("float32"):
-        frame[column] = frame[column].astype(float)
-    frame["probability"] = np.exp(_floats(frame, "sampler_logprob"))
-    frame["push"] = _floats(frame, "advantage") * (1 - frame["probability"])
-    frame["change"] = _floats(frame, "after_logprob") - _floats(frame, "trainer_logprob")
-    gap = _floats(frame, "ref_logprob") - _floats(frame, "trainer_logprob")
-    frame["kl"] = np.exp(gap) - gap - 1
-    frame["factors"] = 1.0
-    by_rollout = rollouts.set_index("rollout")
-    for factor in factors:
-        values = _floats(frame, f"f_{factor}")
-        if f"f_{factor}" in by_rollout:
-            values = values.fillna(frame["rollout"].map(by_rollout[f"f_{factor}"].astype(float)))
-        frame[f"factor_{factor}"] = values
-        frame["factors"] *= values
-    return frame
-
-
-def fields(frame: pd.DataFrame, factors: Sequence[str]) -> list[Field]:
-    """The fields that a reader can choose: those of FIELDS, each factor of the method, and their product if several.
-
-    KL to the base is left out where it was not recorded; the others stay and say so.
-    """
-    own = [Field(f"factor_{name}", f"× {name}", "", "factor", f"the factor {name} of the method") for name in factors]
-    if len(factors) > 1:
-        own.insert(0, Field("factors", "× all factors", "", "factor", "the product of all factors"))
-    listed = [*FIELDS[:2], *own, *FIELDS[2:]]
-    return [field for field in listed if field.id != "kl" or frame["kl"].notna().any()]
-
-
-def limit(values: np.ndarray) -> float:
-    """The half-width of a zero-centred domain: the larger of |2nd| and |98th percentile|, else of the extremes, else
-    0.
-    """
-    finite = values[np.isfinite(values)]
-    if not len(finite):
-        return 0.0
-    reach = float(np.abs(np.percentile(finite, [2, 98])).max())
-    return reach or float(np.abs(finite).max())
-
-
-def shades(values: np.ndarray, kind: Kind) -> tuple[list[int | None], float]:
-    """Shades in [-100, 100] (None where a value is missing) and the half-width of the domain they were drawn on.
-
-    Values beyond the domain get ±101: the strongest colour, and a mark that they lie outside. A ratio's domain is in
-    log ratio, a factor's in factor − 1, so that 1 is the background.
-    """
-    values = np.asarray(values, dtype=float)
-    centred = values
-    if kind == "factor":
-        centred = values - 1
-    elif kind == "ratio":
-        centred = np.log(np.where(values > 0, values, np.nan))
-    reach = 1.0 if kind == "probability" else limit(centred)
-    if reach < 1e-9 and kind in ("factor", "ratio"):
-        reach = 0.0  # rounding is no change
-    scaled = np.zeros(len(values)) if reach == 0 else np.clip(100 * centred / reach, -101, 101)
-    return [
-        None if np.isnan(value) else int(shade) for value, shade in zip(centred, np.fix(scaled), strict=True)
-    ], reach
-
-
-def legend(field: Field, reach: float, recorded: bool, theme: Theme) -> dict[str, object]:
-    """The colour bar in words, and its two hues: `above` and `below` the page's background (`below` empty if
-    one-sided).
-    """
-    above, below = {
-        "signed": (theme.reinforced, theme.suppressed),
-        "ratio": (theme.reinforced, theme.suppressed),
-        "factor": (theme.favorable, theme.unfavorable),
-        "probability": (theme.favorable, ""),
-        "amount": (theme.warning, ""),
-    }[field.kind]
-    low, high = {
-        "signed": (number(-reach, field.unit), number(reach, field.unit, signed=True)),
-        "factor": (f"× {number(max(0.0, 1 - reach))}", f"× {number(1 + reach)}"),
-        "ratio": (number(float(np.exp(-reach))), number(float(np.exp(reach)))),
-        "probability": ("0", "1"),
-        "amount": ("0", number(reach, field.unit)),
-    }[field.kind]
-    note = "" if field.kind == "probability" else "2nd to 98th percentile of this group"
-    if not recorded:
-        low = high = None
-        note = NOT_RECORDED.get(field.id, "not recorded in this run")
-    elif reach == 0:
-        low = high = None
-        note = "1 on every token" if field.kind in ("factor", "ratio") else "0 on every token"
-    return {
-        "id": field.id, "label": field.label, "doc": field.doc, "low": low, "high": high, "note": note,
-        "above": above, "below": below,
-    }  # fmt: skip
 
 
 def row_order(rollouts: pd.DataFrame, frame: pd.DataFrame, sort: str) -> pd.DataFrame:
@@ -208,17 +78,20 @@ def matrix_rows(
 ) -> tuple[list[dict[str, object]], float, bool]:
     """(rows for the component, half-width of the domain, whether any token has the chosen field).
 
-    Beyond 12,000 tokens a group, only the selected rollout brings all its numbers, the others those of the coloured
-    field, so that the page stays quick.
+    Beyond NUMBERS a group, only the selected rollout brings all its numbers, the others those of the coloured field, so
+    that the page stays quick.
     """
     all_shades, reach = shades(frame[chosen.id].to_numpy(dtype=float), chosen.kind)
     recorded = any(value is not None for value in all_shades)
-    few = len(frame) <= 12_000
+    few = len(frame) * len(shown) <= NUMBERS
     coloured = [field for field in shown if field.id == chosen.id]
+    shown_as = {token: visible_token(token) for token in frame["token"].unique()}
     frame = frame.assign(
+        _text=frame["token"].map(shown_as),
+        _break=frame["token"].astype(str).str.contains("\n", regex=False),
         _shade=pd.Series(all_shades, index=frame.index, dtype=object),
         _flag=(~frame["kept"].fillna(False).astype(bool)).astype(int) * int(trained)
-        + 2 * frame["clipped"].fillna(False).astype(bool).astype(int),
+        + 2 * (frame["clipped"] == 1).astype(int),
     )
     by_rollout = dict(tuple(frame.groupby("rollout")))
     rows = []
@@ -234,8 +107,8 @@ def matrix_rows(
                     number(rollout["reward"]), str(int(rollout["length"])),
                 ],
                 "kept": bool(rollout["kept"]) or not trained,
-                "tokens": [visible_token(token) for token in tokens["token"]],
-                "breaks": [i for i, token in enumerate(tokens["token"]) if "\n" in str(token)],
+                "tokens": tokens["_text"].tolist(),
+                "breaks": np.flatnonzero(tokens["_break"]).tolist(),
                 "shades": tokens["_shade"].tolist(),
                 "flags": tokens["_flag"].tolist(),
                 "values": {
@@ -279,6 +152,7 @@ def payload(
     *,
     key: str,
     prompt: str,
+    texts: str,
     selected: tuple[int, int],
     why: dict[str, object],
     theme: Theme,
@@ -289,8 +163,11 @@ def payload(
         "rows": rows,
         "columns": ["#", "advantage", "reward", "tokens"],
         "colour": colour,
-        "fields": [{"id": field.id, "label": field.label, "unit": field.unit} for field in shown],
+        "fields": [
+            {"id": field.id, "label": field.label, "unit": field.unit, "flag": field.kind == "flag"} for field in shown
+        ],
         "prompt": visible(prompt),
+        "texts": texts,
         "selected": {"rollout": selected[0], "position": selected[1]},
         "why": why,
         "strips": bars,
@@ -345,11 +222,10 @@ def number_table(tokens: pd.DataFrame, shown: Sequence[Field]) -> pd.DataFrame:
         {"position": tokens["position"].astype(int), "token": [visible_token(t) for t in tokens["token"]]}
     )
     for field in shown:
-        table[f"{field.label} ({field.unit})" if field.unit else field.label] = tokens[field.id].astype(float)
-    table["loss weight"] = tokens["loss_weight"].astype(float)
-    table["in the loss"] = tokens["kept"].fillna(False).astype(bool)
-    table["clipped"] = tokens["clipped"].astype("boolean")
-    return table
+        name = f"{field.label} ({field.unit})" if field.unit else field.label
+        values = tokens[field.id].astype(float)
+        table[name] = values.astype("boolean") if field.kind == "flag" else values
+    return table.assign(**{"in the loss": tokens["kept"].fillna(False).astype(bool)})
 
 
 def rounded(values: pd.Series) -> list[float | None]:
@@ -365,7 +241,3 @@ def rounded(values: pd.Series) -> list[float | None]:
 def _positive(traits: Mapping[str, float | None], name: str) -> bool:
     value = traits.get(name)
     return value is not None and value > 0
-
-
-def _floats(frame: pd.DataFrame, column: str) -> pd.Series:
-    return frame[column].astype(float) if column in frame else pd.Series(np.nan, index=frame.index)

@@ -1,10 +1,12 @@
-// The token view: a group's rollouts as rows of cells, the chosen rollout's text, and why its chosen token got its advantage.
+// The token view: a group's rollouts as rows of cells, the texts of one or several, and why the chosen token got its advantage.
 // All data reaches the page as text nodes or numbers, never as markup. Python decides colours and words; this draws and moves.
 
 export default (component) => mount(component, create, update);
 
+const KEYS = [["← →", "token"], ["↑ ↓", "rollout"], ["Home End", "first, last token"], ["Alt ← →", "step"], ["Alt ↑ ↓", "prompt"]];
+
 function create(root) {
-  const view = { pending: false, sent: [], tokens: [] };
+  const view = { pending: false, sent: [], tokens: [], answers: [], whole: new Set() };
   view.legend = el("div", { class: "legend", "data-testid": "token-legend" });
   view.share = el("button", { class: "share", type: "button", "data-testid": "share-link", text: "Copy link" });
   view.labels = el("div", { class: "labels" });
@@ -14,20 +16,23 @@ function create(root) {
   view.plane = el("div", { class: "plane" }, [view.axis, view.canvas, view.ring]);
   view.scroll = el("div", { class: "scroll" }, [view.plane]);
   view.matrix = el("div", {
-    class: "matrix", tabindex: "0", role: "application", "data-testid": "token-matrix", "aria-describedby": "hint",
+    class: "matrix", tabindex: "0", role: "application", "data-testid": "token-matrix", "aria-describedby": "keys",
+    "aria-label": "rollouts of this prompt, a row each; columns are positions in the answer",
   }, [view.labels, view.scroll]);
-  view.title = el("h4", { class: "title", "data-testid": "rollout-title" });
+  view.keys = el("div", { class: "keys", id: "keys", "data-testid": "token-keys" }, [
+    el("span", { text: "Click a cell, or with the keys:" }),
+    ...KEYS.map(([keys, moves]) => el("span", {}, [...keys.split(" ").map((key) => el("kbd", { text: key })), el("span", { text: moves })])),
+  ]);
   view.prompt = el("span", { class: "prompt", "data-testid": "prompt" });
-  view.list = el("span", { class: "list", tabindex: "0", role: "listbox", "aria-label": "tokens of the chosen rollout" });
-  view.words = el("div", { class: "words" }, [el("p", {}, [view.prompt, view.list])]);
+  view.words = el("div", { class: "words" });
   view.strips = el("div", { class: "strips", "data-testid": "token-strips" });
-  view.text = el("section", { class: "text", "data-testid": "token-text" }, [view.title, view.words, view.strips]);
+  view.text = el("section", { class: "text", "data-testid": "token-text" }, [
+    el("p", { class: "asked" }, [el("span", { class: "tag", text: "prompt, not trained" }), view.prompt]), view.words, view.strips]);
   view.why = el("section", { class: "why", "data-testid": "token-why" });
   view.tip = el("div", { class: "tip", role: "tooltip", hidden: true });
   view.live = el("div", { class: "quiet", "aria-live": "polite" });
-  const hint = el("span", { class: "hint", id: "hint", text: "columns: position in the answer · click or arrow keys choose a token" });
   view.box = el("div", { class: "box" }, [
-    el("div", { class: "bar" }, [view.legend, hint, view.share]), view.matrix,
+    el("div", { class: "bar" }, [view.legend, view.share]), view.matrix, view.keys,
     el("div", { class: "below" }, [view.text, view.why]), view.tip, view.live,
   ]);
   root.append(view.box);
@@ -39,34 +44,32 @@ function create(root) {
 
 function listen(view) {
   view.matrix.addEventListener("keydown", (event) => key(view, event));
-  view.list.addEventListener("keydown", (event) => key(view, event));
   view.canvas.addEventListener("pointermove", (event) => {
     const cell = at(view, event);
     cell ? tip(view, cell, event.clientX, event.clientY) : hide(view);
   });
   view.canvas.addEventListener("click", (event) => { const cell = at(view, event); if (cell) choose(view, cell.row, cell.position); });
-  for (const node of [view.canvas, view.list]) node.addEventListener("pointerleave", () => hide(view));
-  for (const node of [view.matrix, view.list]) node.addEventListener("blur", () => hide(view));
-  view.list.addEventListener("pointermove", (event) => {
-    const position = event.target.closest?.("[data-position]")?.dataset.position;
-    position === undefined ? hide(view) : tip(view, { row: view.row, position: +position }, event.clientX, event.clientY);
-  });
-  view.list.addEventListener("click", (event) => {
-    const token = event.target.closest("[data-position]");
-    if (token) choose(view, view.row, +token.dataset.position);
-  });
+  view.canvas.addEventListener("pointerleave", () => hide(view));
+  view.matrix.addEventListener("blur", () => hide(view));
+  view.scroll.addEventListener("scroll", () => requestAnimationFrame(() => cells(view)));
   view.share.addEventListener("click", () => share(view));
+  listenToTexts(view);
 }
 
 function update(view, data) {
   const moved = !view.data || view.data.key !== data.key;
   const echo = view.sent.some((sent) => same(sent, data.selected));
   if (moved || (!view.pending && !echo && !same(data.selected, view.asked))) view.selected = data.selected;
-  if (moved) view.sent = [];
+  if (moved) { view.sent = []; view.whole.clear(); }
   view.asked = data.selected;
   view.data = data;
   view.box.style.setProperty("--positive", data.positive);
   view.box.style.setProperty("--negative", data.negative);
+  view.box.style.setProperty("--above", data.colour.above);
+  view.box.style.setProperty("--below", data.colour.below || "transparent");
+  view.high = data.rows.length > 20 ? 16 : 24; // of a row, in pixels
+  view.box.style.setProperty("--row", `${view.high}px`);
+  view.matrix.toggleAttribute("data-dense", view.high < 24);
   view.width = Math.max(1, ...data.rows.map((row) => row.tokens.length));
   view.row = Math.max(0, data.rows.findIndex((row) => row.rollout === view.selected.rollout));
   legend(view);
@@ -85,6 +88,7 @@ function legend(view) {
   const parts = [el("b", { text: colour.label })];
   if (colour.low !== null) parts.push(el("span", { text: colour.low }), ramp, el("span", { text: colour.high }));
   if (colour.note) parts.push(el("span", { class: "muted", text: colour.note }));
+  parts.push(el("span", { class: "muted doc", text: colour.doc }));
   view.legend.replaceChildren(...parts);
 }
 
@@ -102,28 +106,13 @@ function labels(view) {
   }));
 }
 
-const ROW = 24, AXIS = 22;
+const AXIS = 22;
 
 function draw(view) {
-  const { data, canvas } = view;
+  const { data } = view;
   if (!data) return;
-  const room = view.scroll.clientWidth;
-  const cell = Math.min(26, Math.max(3, Math.floor(room / view.width)));
-  const [width, height] = [cell * view.width, ROW * data.rows.length];
-  view.cell = cell;
-  const scale = window.devicePixelRatio || 1;
-  canvas.width = Math.min(32000, width * scale);
-  canvas.height = height * scale;
-  canvas.style.width = view.plane.style.width = `${width}px`;
-  canvas.style.height = `${height}px`;
-  const pen = canvas.getContext("2d");
-  pen.setTransform(canvas.width / width, 0, 0, scale, 0, 0);
-  pen.clearRect(0, 0, width, height);
-  data.rows.forEach((row, index) => {
-    for (let position = 0; position < row.tokens.length; position++) {
-      paint(pen, data, row.shades[position], row.flags[position], position * cell, index * ROW + 2, cell < 6 ? cell : cell - 1, ROW - 4);
-    }
-  });
+  const cell = view.cell = Math.min(26, Math.max(3, Math.floor(view.scroll.clientWidth / view.width)));
+  view.plane.style.width = `${cell * view.width}px`;
   const every = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000].find((step) => step * cell >= 34) || 2000;
   const ticks = [];
   for (let position = 0; position < view.width; position += every) {
@@ -132,7 +121,27 @@ function draw(view) {
     ticks.push(tick);
   }
   view.axis.replaceChildren(...ticks);
+  cells(view);
   ring(view);
+}
+
+function cells(view) { // the columns that are in sight: a long answer has more than a canvas can hold
+  const { data, canvas, cell } = view;
+  const [left, room] = [view.scroll.scrollLeft, view.scroll.clientWidth];
+  const [width, height] = [Math.min(cell * view.width, room), view.high * data.rows.length];
+  const scale = sharp(canvas);
+  canvas.width = width * scale;
+  canvas.height = height * scale;
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${height}px`;
+  const pen = canvas.getContext("2d");
+  pen.scale(scale, scale);
+  const [first, last] = [Math.floor(left / cell), Math.ceil((left + width) / cell)];
+  data.rows.forEach((row, index) => {
+    for (let position = first; position < Math.min(last, row.tokens.length); position++) {
+      paint(pen, data, row.shades[position], row.flags[position], position * cell - left, index * view.high + 2, cell < 6 ? cell : cell - 1, view.high - 4);
+    }
+  });
 }
 
 function paint(pen, data, value, flag, x, y, width, height) {
@@ -154,6 +163,14 @@ function paint(pen, data, value, flag, x, y, width, height) {
     pen.fillStyle = Math.abs(value) > 100 ? data.text : value > 0 ? data.colour.above : data.colour.below;
     pen.fillRect(x, value > 0 ? y : y + height - edge, width, edge);
   }
+  if (data.colour.cross && value < 0 && width >= 7) {
+    pen.strokeStyle = data.text;
+    pen.lineWidth = 1.5;
+    const [x0, y0, arm] = [x + width / 2, y + height / 2, 3.5];
+    pen.beginPath();
+    for (const side of [-1, 1]) { pen.moveTo(x0 - arm, y0 - side * arm); pen.lineTo(x0 + arm, y0 + side * arm); }
+    pen.stroke();
+  }
   if (flag & 2) { pen.fillStyle = data.warning; pen.fillRect(x, y, Math.min(4, width), 4); }
 }
 
@@ -164,9 +181,8 @@ function shade(data, value, most = 1) {
 }
 
 function at(view, event) {
-  const box = view.canvas.getBoundingClientRect();
-  const row = Math.floor((event.clientY - box.top) / ROW);
-  const position = Math.floor((event.clientX - box.left) / view.cell);
+  const [left, top] = inside(view.canvas, event.clientX, event.clientY);
+  const [row, position] = [Math.floor(top / view.high), Math.floor((left + view.scroll.scrollLeft) / view.cell)];
   return view.data.rows[row] && position >= 0 && position < view.data.rows[row].tokens.length ? { row, position } : null;
 }
 
@@ -187,8 +203,9 @@ function key(view, event) {
   row = Math.min(Math.max(row, 0), rows.length - 1);
   position = Math.min(Math.max(position, 0), rows[row].tokens.length - 1);
   choose(view, row, position);
-  const box = event.currentTarget === view.list
-    ? view.tokens[position].getBoundingClientRect() : view.ring.getBoundingClientRect();
+  const inText = event.currentTarget === view.words;
+  if (inText) view.list.focus({ preventScroll: true });
+  const box = (inText ? view.tokens[position] : view.ring).getBoundingClientRect();
   tip(view, { row, position }, box.left + box.width / 2, box.bottom);
 }
 
@@ -209,90 +226,23 @@ function select(view) {
   const row = view.data.rows[view.row];
   if (!row) return;
   [...view.labels.children].forEach((label, index) => label.toggleAttribute("data-chosen", index === view.row + 1));
-  text(view, row);
+  texts(view);
   ring(view);
   strips(view);
   why(view, row);
 }
 
-const STRIP = 26;
-
-function strips(view) { // the chosen answer under several fields at once, each on its own scale
-  const { data, row: index, selected } = view;
-  const row = data?.rows[index];
-  if (!row) return;
-  const shown = data.strips.filter((strip) => row.values[strip.id]?.some((value) => value !== null));
-  view.strips.replaceChildren(...shown.map((strip) => {
-    const canvas = el("canvas", { "aria-hidden": "true" });
-    canvas.style.maxWidth = `${24 * row.tokens.length}px`;
-    const line = el("div", { class: "strip" }, [el("span", { text: strip.label }), canvas, el("span", { class: "scale", text: strip.scale })]);
-    canvas.addEventListener("pointermove", (event) => {
-      const position = along(canvas, event, row);
-      tip(view, { row: index, position }, event.clientX, event.clientY);
-    });
-    canvas.addEventListener("pointerleave", () => hide(view));
-    canvas.addEventListener("click", (event) => choose(view, index, along(canvas, event, row)));
-    return line;
-  }));
-  [...view.strips.querySelectorAll("canvas")].forEach((canvas, i) => bars(canvas, row, shown[i], data, selected.position));
-}
-
-function along(canvas, event, row) {
-  const box = canvas.getBoundingClientRect();
-  const position = Math.floor(((event.clientX - box.left) / box.width) * row.tokens.length);
-  return Math.min(Math.max(position, 0), row.tokens.length - 1);
-}
-
-function bars(canvas, row, strip, data, chosen) {
-  const scale = window.devicePixelRatio || 1;
-  const width = canvas.clientWidth;
-  [canvas.width, canvas.height] = [width * scale, STRIP * scale];
-  const pen = canvas.getContext("2d");
-  pen.scale(scale, scale);
-  const step = width / row.tokens.length;
-  const zero = strip.below ? STRIP / 2 : STRIP;
-  pen.fillStyle = "rgba(128,128,128,0.22)";
-  pen.fillRect(chosen * step, 0, step, STRIP);
-  pen.fillRect(0, zero - 0.5, width, 1);
-  row.values[strip.id].forEach((value, position) => {
-    if (value === null || !strip.reach) return;
-    const part = Math.max(-1, Math.min(1, value / strip.reach));
-    const height = Math.abs(part) * zero;
-    pen.fillStyle = part < 0 ? strip.below : strip.above;
-    pen.fillRect(position * step + 0.5, part > 0 ? zero - height : zero, Math.max(1, step - 1), height);
-  });
-}
-
 function ring(view) {
-  const left = view.selected.position * view.cell;
-  view.ring.style.transform = `translate(${left - 1}px, ${AXIS + view.row * ROW + 1}px)`;
+  const [left, top] = [view.selected.position * view.cell, AXIS + view.row * view.high];
+  view.ring.style.transform = `translate(${left - 1}px, ${top + 1}px)`;
   view.ring.style.width = `${view.cell + 1}px`;
-  view.ring.style.height = `${ROW - 2}px`;
+  view.ring.style.height = `${view.high - 2}px`;
   const { scrollLeft, clientWidth } = view.scroll;
   if (left < scrollLeft) view.scroll.scrollLeft = left - 40;
   else if (left + view.cell > scrollLeft + clientWidth) view.scroll.scrollLeft = left + 40 - clientWidth;
-}
-
-function text(view, row) {
-  const drawn = `${view.data.key} ${row.rollout} ${view.data.colour.id} ${view.data.colour.above}`;
-  if (view.drawn !== drawn) {
-    view.drawn = drawn;
-    view.title.replaceChildren(el("span", { class: "badge", "data-sign": row.sign, text: row.sign }), el("span", { text: row.title }));
-    view.prompt.textContent = view.data.prompt;
-    view.tokens = row.tokens.map((token, position) => span(view, row, token, position));
-    view.list.replaceChildren(...view.tokens.flatMap((node, position) => row.breaks.includes(position) ? [node, el("br")] : [node]));
-  }
-  markChosen(view, 30);
-}
-
-function span(view, row, token, position) {
-  const value = row.shades[position];
-  const node = el("span", { class: "token", role: "option", id: `token-${position}`, "data-position": position, "data-testid": `token-${position}` });
-  sayToken(node, token);
-  if (value) node.style.backgroundColor = shade(view.data, value, 0.6);
-  if (value && view.data.colour.below) node.dataset.side = value > 0 ? "above" : "below";
-  if (row.flags[position] & 1) node.dataset.dropped = "";
-  return node;
+  const { scrollTop, clientHeight } = view.matrix;
+  if (top < scrollTop + AXIS) view.matrix.scrollTop = top - 2 * view.high;
+  else if (top + view.high > scrollTop + clientHeight) view.matrix.scrollTop = top + 2 * view.high - clientHeight;
 }
 
 function why(view, row) {
@@ -302,7 +252,7 @@ function why(view, row) {
   const token = row.tokens[position];
   view.why.toggleAttribute("data-waiting", !here);
   const lines = here || fields.map((field) => (
-    { id: field.id, label: field.label, value: number(row.values?.[field.id]?.[position], field.unit), note: "" }));
+    { id: field.id, label: field.label, value: told(field, row.values[field.id]?.[position]), note: "" }));
   const body = lines.map((line) => {
     const value = el("td", { class: "value", "data-testid": `why-${line.id}`, "data-value": line.raw, text: line.value });
     return el("tr", { class: line.kind, "data-testid": `why-row-${line.id}` },
@@ -320,15 +270,17 @@ function tip(view, cell, x, y) {
   const row = view.data.rows[cell.row];
   const head = el("div", { class: "tip-title" }, [
     el("code", { text: row.tokens[cell.position] }), el("span", { text: ` ${row.sign} rollout ${row.rollout}, position ${cell.position}` })]);
-  const lines = view.data.fields.map((field) => {
-    const values = row.values?.[field.id];
-    return [field.label, values ? number(values[cell.position], field.unit) : null];
-  }).filter(([, value]) => value !== null);
+  const known = view.data.fields.filter((field) => row.values[field.id]);
+  const lines = known.map((field) => [field.label, told(field, row.values[field.id][cell.position])]);
   if (row.flags[cell.position] & 1) lines.push(["", "dropped: not in the loss"]);
-  if (row.flags[cell.position] & 2) lines.push(["", "clipped"]);
+  if (known.length < view.data.fields.length) lines.push(["", "choose it for all its numbers"]);
   view.tip.replaceChildren(head, el("table", {}, [el("tbody", {}, lines.map(([name, value]) =>
     el("tr", {}, [el("th", { text: name }), el("td", { text: value })])))]));
   showTip(view, x, y);
+}
+
+function told(field, value) {
+  return field.flag && typeof value === "number" ? (value ? "yes" : "no") : number(value, field.unit);
 }
 
 function number(value, unit = "") {

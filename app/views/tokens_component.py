@@ -9,7 +9,7 @@ import streamlit as st
 
 from app.views.components import component
 
-_component = component("tokens")
+_component = component("tokens", "tokens_text")
 
 
 def token_view(data: dict[str, Any], *, key: str, on_select: Callable[[int, int], None]) -> None:

@@ -11,24 +11,27 @@ import numpy as np
 import pandas as pd
 
 from app.inert import visible
+from app.views.explain_loss import Term
 from app.words import number
+from core.store.schema import UNMOVED
 
 SHARE = 0.2
 """The share of a response that is called its most or least probable tokens, as A3PO ranks them."""
-
-UNMOVED = 1e-6
-"""A change of log-prob below this, in nats, is no movement: rounding of float32."""
 
 
 @dataclass(frozen=True)
 class Reasons:
     """The method's own words about a rollout, recomputed: `base(t)`, by factor id `factors[id](t)`, and `penalty(t)`
-    where the method has one, of position t.
+    where the method has one, of position t. `term(t)` and `kl(t)` are what it adds to the loss, `weighing(t, sum)` what
+    weighs their sum.
     """
 
     base: Callable[[int], str]
     factors: dict[str, Callable[[int], str]]
     penalty: Callable[[int], str] | None = None
+    term: Callable[[int], Term] | None = None
+    kl: Callable[[int], Term | None] | None = None
+    weighing: Callable[[int, float | None], Term] | None = None
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ def why(
     updates: int | None,
     reasons: Reasons | None,
     position: int,
-    window: int = 150,
+    window: int = 80,
 ) -> dict[str, object]:
     """The lines of one rollout's tokens around a position, for the component: {rollout, start, tokens: [[line]]}.
 
@@ -94,12 +97,12 @@ def why(
     """
     start, end = max(0, position - window), min(len(tokens), position + window + 1)
     most, least = ranks(tokens["probability"].to_numpy(dtype=float))
-    rows = tokens.to_dict("records")
+    rows = tokens.iloc[start:end].to_dict("records")
     lines = [
         [
             line.json()
             for line in token_lines(
-                rows[t], t, rank=rank_words(most[t], least[t], len(rows), correct), factors=factors,
+                rows[t - start], t, rank=rank_words(most[t], least[t], len(tokens), correct), factors=factors,
                 trained=trained, updates=updates, reasons=reasons,
             )
         ]
@@ -142,13 +145,16 @@ def token_lines(
     lines.append(
         _line("push", "push A(1 − p)", token, note="what moves its own logit: small where p is near 1", signed=True)
     )
-    lines.append(_weight(token, trained, kept))
+    lines += _loss(token, t, trained, kept, reasons)
     if _value(token, "penalty") is not None:
         lines.append(_penalty(token, reasons.penalty(t) if reasons and reasons.penalty else ""))
     if _value(token, "tis") is not None:
         lines.append(_correction(token))
     lines.append(_ratio(token, trained, updates))
     lines.append(_change(token, advantage, trained and kept, trained))
+    if _value(token, "entropy_change") is not None:
+        note = "of the choice at this place"
+        lines.append(_line("entropy_change", "update: Δ entropy", token, "nats", note=note, signed=True))
     if _value(token, "kl") is not None:
         lines.append(_line("kl", "KL to base", token, "nats", note="k3 estimate at this token"))
     return lines
@@ -166,13 +172,32 @@ def _advantage(advantage: float | None, trained: bool, kept: bool) -> Line:
     return Line("advantage", "= advantage", number(advantage, signed=True), advantage, note, kind)
 
 
-def _weight(token: dict, trained: bool, kept: bool) -> Line:
+def _loss(token: dict, t: int, trained: bool, kept: bool, reasons: Reasons | None) -> list[Line]:
+    """What the token adds to the loss: its term, its KL where the loss has one, and the weight of both."""
     value = _value(token, "loss_weight")
     if value is None:
         note = "not recorded in this run" if trained else "a probe has no loss"
-        return Line("loss_weight", "loss weight", "not recorded" if trained else "not trained", None, note, "missing")
-    note = "what the loss's averaging multiplies its term by" if kept else "dropped tokens weigh nothing"
-    return Line("loss_weight", "loss weight", number(value), value, note)
+        return [Line("loss_weight", "loss weight", "not recorded" if trained else "not trained", None, note, "missing")]
+    if not kept:
+        return [Line("loss_weight", "× loss weight", number(value), value, "dropped tokens weigh nothing")]
+    if reasons is None or reasons.term is None or reasons.kl is None or reasons.weighing is None:
+        note = "what the loss's averaging multiplies its term by"
+        return [Line("loss_weight", "× loss weight", number(value), value, note)]
+    term, kl, tis = reasons.term(t), reasons.kl(t), _value(token, "tis")
+    parts = [term.value if tis is None or term.value is None else tis * term.value, kl.value if kl else 0.0]
+    if None in parts or (tis is not None and _value(token, "penalty")):  # the correction leaves the penalty alone
+        weighing = reasons.weighing(t, None)
+    else:
+        weighing = reasons.weighing(t, sum(parts))
+    lines = [_term("loss_term", "loss term", term, number(term.value, signed=True), kind="start")]
+    if kl is not None:
+        lines.append(_term("kl_term", "+ KL term", kl, number(kl.value, signed=True)))
+    return [*lines, _term("loss_weight", "× loss weight", weighing, number(value), value)]
+
+
+def _term(id: str, label: str, term: Term, value: str, raw: float | None = None, kind: str = "") -> Line:
+    note = "; ".join(filter(None, [" = ".join(filter(None, [term.formula, term.numbers])), term.words]))
+    return Line(id, label, value, term.value if raw is None else raw, note, kind)
 
 
 def _penalty(token: dict, words: str) -> Line:

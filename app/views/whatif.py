@@ -14,7 +14,7 @@ import numpy as np
 from app.inert import visible, visible_token
 from app.palette import SIGN, Theme
 from app.views.explain import ledgers
-from app.views.tokens import limit
+from app.views.tokens_fields import limit
 from app.views.whatif_source import Shown, Source, View
 from app.words import count, number
 from core.advantage import Batch

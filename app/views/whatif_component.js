@@ -122,7 +122,7 @@ function figure(view, panel) {
   if (panel.note) parts.push(el("div", { class: "note", text: panel.note }));
   parts.push(el("div", { class: "plot" }, [labels(view), scroll]));
   const box = el("figure", { class: "panel", "data-testid": `whatif-panel-${panel.id}` }, parts);
-  const scale = window.devicePixelRatio || 1;
+  const scale = sharp(view.box);
   canvas.width = Math.min(32000, width * scale);
   canvas.height = Math.min(32000, tall * scale);
   canvas.style.width = `${width}px`;
@@ -136,9 +136,8 @@ function figure(view, panel) {
     }
   });
   const at = (event) => {
-    const place = canvas.getBoundingClientRect();
-    const row = Math.floor((event.clientY - place.top) / height);
-    const position = Math.floor((event.clientX - place.left) / cell);
+    const [left, top] = inside(canvas, event.clientX, event.clientY);
+    const [row, position] = [Math.floor(top / height), Math.floor(left / cell)];
     return data.rows[row] && position >= 0 && position < data.rows[row].length ? { row, position } : null;
   };
   canvas.addEventListener("pointermove", (event) => {

@@ -189,8 +189,9 @@ TOLD = "text-decoration:underline dotted;text-underline-offset:3px;cursor:help"
 def _styles(theme: Theme) -> tuple[str, str, str]:
     """(a cell up to its alignment, a head up to its alignment, the table)."""
     cell = f"padding:4px 10px 4px 0;border:0;border-top:1px solid {theme.grid};text-align:"
-    head = f"padding:2px 10px 4px 0;border:0;font-weight:400;font-size:13px;color:{theme.muted};text-align:"
-    table = f"width:100%;border-collapse:collapse;font-size:14px;font-variant-numeric:tabular-nums;color:{theme.text}"
+    head = f"padding:2px 10px 4px 0;border:0;font-weight:400;font-size:.8125rem;color:{theme.muted};text-align:"
+    shape = "width:100%;border-collapse:collapse;font-size:.875rem;font-variant-numeric:tabular-nums"
+    table = f"{shape};color:{theme.text}"
     return cell, head, table
 
 

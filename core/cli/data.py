@@ -24,6 +24,9 @@ def check(name: RunName, runs: RunsFolder = None) -> None:
     report = check_run(run.path)
     where = f" ({report.where})" if report.where else ""
     typer.echo(f"{run.id}: {report.steps} steps, {report.rollouts} rollouts, {report.tokens} tokens")
+    if report.recomputed is not None:
+        steps = ", ".join(map(str, report.recomputed))
+        typer.echo(f"packed: advantages are recomputed at the steps whose tokens were kept ({steps})")
     typer.echo(f"largest difference of a recomputed advantage: {report.largest_difference:.3g}{where}")
     for problem in report.problems:
         typer.echo(f"problem: {one_line(problem, 500)}", err=True)

@@ -13,8 +13,8 @@ from rich.text import Text
 from core.cli.common import number, one_line
 from core.runs import RunInfo, duration, stop
 from core.runs.folders import RunError, run_info, runs_option
+from core.runs.progress import progress
 from core.runs.status import read_status
-from core.runs.timing import estimate_of
 
 POLL_S = 0.5
 SEALING_S = 60.0
@@ -23,8 +23,11 @@ LINES = 10
 """Lines a run where there is no terminal to draw a bar in."""
 
 
-def follow(root: Path, paths: list[Path]) -> int:
-    """Show progress until every run has ended; Ctrl-C stops them. Returns the exit code."""
+def follow(root: Path, paths: list[Path], stay: bool = True) -> int:
+    """Show progress until every run has ended; Ctrl-C stops them. Returns the exit code.
+
+    What can be done with the runs is said at the end, unless they do not `stay`.
+    """
     console = Console(highlight=False)
     show = _Bar(console) if console.is_terminal else _Lines(console)
     interrupted = False
@@ -41,7 +44,7 @@ def follow(root: Path, paths: list[Path]) -> int:
                 _stop(paths, now=interrupted)
                 interrupted = True
     _wait_for_seal(infos)
-    return _farewell(console, root, infos, interrupted)
+    return _farewell(console, root, infos, interrupted, stay)
 
 
 def headline(infos: list[RunInfo]) -> str:
@@ -61,22 +64,6 @@ def headline(infos: list[RunInfo]) -> str:
     return " · ".join(words)
 
 
-def eta(infos: list[RunInfo]) -> float | None:
-    """Seconds until all have ended: what the running one says, and the others at the pace seen or estimated."""
-    pace = next((info.step_s for info in infos if info.step_s), None)
-    total = 0.0
-    for info in infos:
-        if not info.live:
-            continue
-        left = info.eta_s
-        if left is None:
-            left = pace * (info.total - info.step) if pace else estimate_of(info.path)
-        if left is None:
-            return None
-        total += left
-    return total
-
-
 class _Bar:
     """A bar that redraws itself."""
 
@@ -93,13 +80,13 @@ class _Bar:
         self._bar.stop()
 
     def update(self, infos: list[RunInfo]) -> None:
-        left = eta(infos) if any(info.live for info in infos) else 0.0
+        now = progress(infos)
         self._bar.update(
             self._task,
             description=Text(headline(infos)).markup,
-            completed=sum(info.step for info in infos),
-            total=sum(info.total for info in infos),
-            left="" if not left else f"{duration(left)} left",
+            completed=now.done,
+            total=now.total,
+            left=f"{duration(now.eta_s)} left" if now.eta_s else "",
         )
 
     def say(self, words: str) -> None:
@@ -123,7 +110,7 @@ class _Lines:
         mark = [(info.state, LINES * info.step // max(1, info.total)) for info in infos]
         if mark != self._last:
             self._last = mark
-            left = eta(infos) if any(info.live for info in infos) else None
+            left = progress(infos).eta_s
             self.say(headline(infos) + (f" · {duration(left)} left" if left else ""))
 
     def say(self, words: str) -> None:
@@ -150,7 +137,7 @@ def _wait_for_seal(infos: list[RunInfo]) -> None:
             time.sleep(0.1)
 
 
-def _farewell(console: Console, root: Path, infos: list[RunInfo], interrupted: bool) -> int:
+def _farewell(console: Console, root: Path, infos: list[RunInfo], interrupted: bool, stay: bool) -> int:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("run", "state", "step", "reward", "pass@1", "id"):
         table.add_column(title, overflow="fold")
@@ -165,9 +152,11 @@ def _farewell(console: Console, root: Path, infos: list[RunInfo], interrupted: b
             console.print(f"{info.id} failed: {one_line(info.error, 500)}", markup=False, soft_wrap=True)
     unfinished = [info.id for info in infos if info.state != "finished"]
     if unfinished:
-        command = f"python -m core resume {' '.join(unfinished)}{elsewhere}"
-        console.print(f"To go on: {command}", markup=False, soft_wrap=True)
+        if stay:
+            command = f"python -m core resume {' '.join(unfinished)}{elsewhere}"
+            console.print(f"To go on: {command}", markup=False, soft_wrap=True)
         return 130 if interrupted else 1
-    pages = f"python -m streamlit run app/main.py{elsewhere and ' --' + elsewhere}"
-    console.print(f"Look inside: {pages}", markup=False, soft_wrap=True)
+    if stay:
+        pages = f"python -m streamlit run app/main.py{elsewhere and ' --' + elsewhere}"
+        console.print(f"Look inside: {pages}", markup=False, soft_wrap=True)
     return 0

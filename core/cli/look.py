@@ -30,6 +30,8 @@ def list_(runs: RunsFolder = None, as_json: AsJson = False) -> None:
         for *cells, last in rows:
             columns = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
             typer.echo("  ".join([*columns, last]))
+        if all(run.example for run in found):
+            typer.echo("These are the recorded examples. A run of your own: python -m core run quickstart")
 
 
 def brief(run: RunInfo) -> dict[str, object]:

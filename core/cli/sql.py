@@ -23,10 +23,14 @@ def register(app: typer.Typer) -> None:
 
 def sql(
     statement: Annotated[
-        str, typer.Argument(metavar='"SELECT …"', help="Over metrics, evals, groups, rollouts, tokens and summary.")
+        str,
+        typer.Argument(
+            metavar='"SELECT …"',
+            help="Over metrics, evals, groups, rollouts, tokens, summary, positions and strings.",
+        ),
     ],
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[RUN…]", help="Runs to ask; all of the folder if none is named.")
+        list[str] | None, typer.Argument(metavar="[RUN…]", help="Runs to ask; else all of the folder, or the examples.")
     ] = None,
     runs: RunsFolder = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
@@ -38,7 +42,8 @@ def sql(
 
     if as_csv and as_json:
         raise RunError("give --csv or --json, not both")
-    found = [find_run(name, runs) for name in names] if names else list_runs(runs_root(runs), examples=False)
+    root = runs_root(runs)
+    found = [find_run(name, runs) for name in names or ()] or list_runs(root, examples=False) or list_runs(root)
     result = query([run.path for run in found], statement, max_rows=limit)
     if as_json:
         print_json([dict(zip(result.columns, map(plain_value, row), strict=True)) for row in result.rows])

@@ -51,7 +51,7 @@ def launch(path: Path) -> int:
     if status.pid is not None:
         _refuse_if_busy(info, "wait for its end, or stop it first")
     config = _config_of(path)
-    _refuse_if_imported(info, config)
+    _refuse_if_read_only(info, config)
     (path / "stop").unlink(missing_ok=True)
     here = {"host": machine.host(), "boot_id": machine.boot_id(), "heartbeat": time.time()}
     fresh = replace(status, state="queued", total=config.steps, message="", error="", pid=None, eta_s=None, **here)
@@ -143,7 +143,7 @@ def check_resume(path: Path, extend_to: int | None = None) -> RunConfig:
     info = _own(path)
     _refuse_if_busy(info, "wait for its end, or stop it first")
     config = _config_of(path)
-    _refuse_if_imported(info, config)
+    _refuse_if_read_only(info, config)
     if extend_to is None:
         if info.state == "finished":
             raise RunError(f"{info.id} is finished: to go on, extend it to more than its {config.steps} steps")
@@ -157,7 +157,9 @@ def check_resume(path: Path, extend_to: int | None = None) -> RunConfig:
     return extended
 
 
-def _refuse_if_imported(info: RunInfo, config: RunConfig) -> None:
+def _refuse_if_read_only(info: RunInfo, config: RunConfig) -> None:
+    if info.packed:
+        raise RunError(f"{info.id} is packed, without its checkpoint: it can be looked at, not gone on with")
     if config.imported:
         raise RunError(f"{info.id} came from elsewhere: it can be looked at, not started")
 

@@ -23,6 +23,8 @@ REPO = Path(__file__).resolve().parents[2]
 PRESETS = REPO / "runs" / "presets"
 EXAMPLES = REPO / "runs" / "examples"
 RESERVED = ("presets", "examples")
+PACKED = "tables"
+"""The folder that makes a run a pack: that of `core.store.files`, which takes long to load."""
 
 ABANDONED_S = 600.0
 
@@ -64,6 +66,8 @@ class RunInfo:
     sealed: bool
     heartbeat_age_s: float | None
     imported: bool
+    packed: bool
+    """A pack: read, never resumed."""
     example: bool
     host: str
     host_is_here: bool
@@ -97,7 +101,7 @@ def list_runs(root: Path, examples: bool = True) -> list[RunInfo]:
     """
     if root.is_file():
         raise RunError(f"{root} is a file: name the folder of runs")
-    found = {path.name: (path, False) for path in _run_dirs(root)}
+    found = {path.name: (path, root == EXAMPLES) for path in _run_dirs(root)}
     if examples:
         for path in _run_dirs(EXAMPLES):
             found.setdefault(path.name, (path, True))
@@ -125,7 +129,7 @@ def is_run_id(name: str) -> bool:
 
 def is_run_dir(path: Path) -> bool:
     """Whether a folder is a run's: it has a config or a status."""
-    return (path / "config.yaml").is_file() or (path / "status.json").is_file()
+    return any(os.path.isfile(path / name) for name in ("config.yaml", "status.json"))  # also where it may not look
 
 
 def new_id(method: str, seed: int) -> str:
@@ -181,6 +185,7 @@ def run_info(path: Path, example: bool = False) -> RunInfo:
         sealed=status.sealed,
         heartbeat_age_s=max(0.0, time.time() - status.heartbeat) if status.heartbeat else None,
         imported=config.get("imported") is True,
+        packed=os.path.isdir(path / PACKED),
         example=example,
         host=status.host,
         host_is_here=not status.host or status.host == machine.host(),

@@ -4,6 +4,7 @@ from core.store.check import CheckReport, check
 from core.store.errors import StoreError
 from core.store.factors import write_schema
 from core.store.open import Lab, StepLab, fingerprint, open_runs
+from core.store.pack import pack
 from core.store.record import SplitRecord, StepRecord
 from core.store.replay import Replay, replay, stored_batch
 from core.store.seal import seal, sweep
@@ -21,6 +22,7 @@ __all__ = [
     "drop_steps_from",
     "fingerprint",
     "open_runs",
+    "pack",
     "replay",
     "seal",
     "step_numbers",

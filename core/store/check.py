@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,11 @@ import numpy as np
 
 from core.advantage import PROXY_DROPPED, Trace, gap_metrics, loss_weights, tis_weights
 from core.advantage.tis import GAP_METRICS
-from core.config import TisSettings, read_run
+from core.config import ConfigError, TisSettings, read_run
 from core.store.errors import StoreError
 from core.store.open import Lab, StepLab, open_runs
 from core.store.replay import Replay, replay
-from core.store.schema import FACTOR_PREFIX
+from core.store.schema import FACTOR_PREFIX, TABLES
 
 TOLERANCE = 1e-6
 """Times max(1, |advantage|): how far a recomputed advantage may lie from the stored one."""
@@ -39,6 +40,8 @@ class CheckReport:
     """What `check` found. `problems` is empty for a run that keeps the promise."""
 
     steps: int = 0
+    recomputed: list[int] | None = None
+    """The steps whose advantages were recomputed, of a packed run, which keeps some steps' tokens; else None: all."""
     rollouts: int = 0
     tokens: int = 0
     largest_difference: float = 0.0
@@ -52,7 +55,7 @@ class CheckReport:
         return not self.problems
 
     def say(self, problem: str) -> None:
-        if len(self.problems) < MAX_PROBLEMS:
+        if len(self.problems) < MAX_PROBLEMS and problem not in self.problems:
             self.problems.append(problem)
 
 
@@ -63,18 +66,22 @@ def check(run_dir: str | Path, progress: Callable[[int, int], None] | None = Non
         (run,) = lab.runs
         steps = lab.steps(run)
         report.steps = len(steps)
+        packed = lab.source(run).packed
+        report.recomputed = sorted(packed.token_steps) if packed else None
         try:
             _check_steps(lab, steps, report, _promised(Path(run_dir)))
-        except StoreError as error:
+        except (StoreError, ConfigError) as error:
             report.say(str(error))
         for done, step in enumerate(steps, start=1):
             here = lab.step(run, step)
             try:
                 for split in _check_rows(here, report):
+                    if packed and step not in packed.token_steps:
+                        continue
                     again = replay(lab, run, step, split)
                     _check_advantages(here, again, split, report)
                     _check_groups(here, again, split, report)
-            except StoreError as error:
+            except (StoreError, ConfigError) as error:
                 report.say(str(error))
             if progress is not None:
                 progress(done, len(steps))
@@ -91,10 +98,11 @@ def _promised(run_dir: Path) -> int | None:
 
 
 def _check_steps(lab: Lab, steps: list[int], report: CheckReport, promised: int | None = None) -> None:
-    """No gap, none missing at a finished run's end, metrics with every trained step, and nothing twice."""
-    if steps and steps != list(range(len(steps))):
-        missing = sorted(set(range(steps[-1])) - set(steps))
-        report.say(f"steps {', '.join(map(str, missing[:10]))} are missing")
+    """No gap, no foreign step, none missing at a finished run's end, metrics with each trained one, nothing twice."""
+    there = set(steps)
+    if steps and steps[-1] != len(steps) - 1:
+        missing = islice((step for step in range(steps[-1]) if step not in there), 10)
+        report.say(f"steps {', '.join(map(str, missing))} are missing")
     for table in ("metrics", "evals"):
         for row in lab.rows(f"SELECT step, count(*) AS n FROM {table} GROUP BY step HAVING n > 1 ORDER BY step"):
             report.say(f"step {row['step']}: {row['n']} rows of {table}")
@@ -110,6 +118,10 @@ def _check_steps(lab: Lab, steps: list[int], report: CheckReport, promised: int 
             report.say(f"step {step}: metrics without rollouts")
         if step not in trained and not (step == steps[-1] and step in evaluated):
             report.say(f"step {step}: no rollouts")
+    for table in TABLES:
+        for row in lab.rows(f"SELECT DISTINCT step FROM {table} ORDER BY step"):
+            if row["step"] not in there:
+                report.say(f"{table} has rows of step {row['step']}, which the run does not list")
 
 
 def _check_rows(lab: StepLab, report: CheckReport) -> list[str]:

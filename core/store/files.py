@@ -9,6 +9,7 @@ from pathlib import Path
 
 STEPS = "steps"
 SEALED = "rollouts.duckdb"
+PACKED = "tables"
 WRITING, REPLACED, REMOVED = ".writing-", ".replaced-", ".removed-"
 """Prefixes of hidden folders of a run: a step being written, the one it replaces, one taken away for good."""
 
@@ -42,6 +43,20 @@ def live_steps(run_dir: str | Path) -> dict[int, Path]:
         return {}
     found = ((int(match[1]), match[0]) for name in names if (match := _STEP.fullmatch(name)))
     return {step: Path(run_dir, STEPS, name) for step, name in sorted(found)}
+
+
+def identity(path: str | Path) -> tuple[int, int] | None:
+    """What changes when a folder or file is replaced; None if it is not there."""
+    try:
+        now = os.stat(path)
+    except OSError:
+        return None
+    return now.st_ino, now.st_mtime_ns
+
+
+def settled(run_dir: str | Path) -> tuple[tuple[int, int] | None, ...]:
+    """What changes when a run's sealed file or its pack is replaced, or comes or goes."""
+    return tuple(identity(Path(run_dir, name)) for name in (SEALED, PACKED))
 
 
 def take_away(folder: Path, run_dir: Path) -> None:

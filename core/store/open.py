@@ -12,6 +12,7 @@ changes.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import tempfile
@@ -26,7 +27,7 @@ import numpy as np
 from core.store import schema
 from core.store.errors import StoreError
 from core.store.factors import SCHEMA
-from core.store.files import SEALED, live_steps
+from core.store.files import STEPS, identity, live_steps, settled
 from core.store.sources import TYPES, Source, find, identifier
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Lab:
     def __init__(self, paths: Sequence[str | Path]) -> None:
         self.paths = [Path(path) for path in paths]
         self._lock = threading.Lock()
+        self._memory_mb: int | None = None
         self._open()
 
     def _open(self) -> None:
@@ -65,6 +67,17 @@ class Lab:
                     raise StoreError(f"{error.filename}: vanished while the run was opened; try again") from error
         self._sources = {source.run: source for source in sources}
         self._connection, self._views = connection, set()
+        if self._memory_mb:
+            self.limit_memory(self._memory_mb)
+
+    def limit_memory(self, megabytes: int) -> None:
+        """What queries may take and what is kept of the files they read, in memory; what needs more goes to the disk.
+
+        Without a limit it is most of the machine's memory. A query that is running keeps what it has.
+        """
+        self._memory_mb = megabytes
+        with contextlib.suppress(duckdb.OutOfMemoryException), self._connection.cursor() as cursor:
+            cursor.execute(f"SET memory_limit = '{megabytes:d}MB'")
 
     @property
     def runs(self) -> list[str]:
@@ -223,16 +236,8 @@ def find_all(paths: Sequence[str | Path], connection: duckdb.DuckDBPyConnection)
 
 def _fingerprint(path: Path) -> Hashable:
     steps = live_steps(path)
-    files = (path / SEALED, path / SCHEMA, path / "steps")
-    return str(path), len(steps), max(steps, default=-1), tuple(_identity(file) for file in files)
-
-
-def _identity(file: Path) -> tuple[int, int] | None:
-    try:
-        stat = os.stat(file)
-    except OSError:
-        return None
-    return stat.st_ino, stat.st_mtime_ns
+    schema_and_steps = identity(path / SCHEMA), identity(path / STEPS)
+    return str(path), len(steps), max(steps, default=-1), settled(path), schema_and_steps
 
 
 def _dicts(cursor: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:

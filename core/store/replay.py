@@ -36,7 +36,11 @@ def replay(lab_or_path: Lab | str | Path, run: str, step: int, split: str = "tra
     if not isinstance(lab_or_path, Lab):
         with open_runs([lab_or_path]) as lab:
             return replay(lab, run, step, split)
-    path = lab_or_path.source(run).path
+    source = lab_or_path.source(run)
+    path, packed = source.path, source.packed
+    if packed and step in packed.steps - packed.token_steps:
+        there = ", ".join(map(str, sorted(packed.token_steps)))
+        raise StoreError(f"{run}, step {step}: its tokens were left out of the pack; it has those of steps {there}")
     config = read_run(path / "config.yaml")
     batch, row = stored_batch(lab_or_path.step(run, step), config, split)
     try:

@@ -159,7 +159,7 @@ def repeated(token_ids: np.ndarray, length: np.ndarray, size: int = 4) -> np.nda
     places = token_ids.shape[1] - size + 1
     code = np.zeros((len(length), places), np.int64)
     for i in range(size):
-        code = code * 1_000_003 + token_ids[:, i : i + places]  # wraps around; what falls together by that is nothing
+        code = code * 1_000_003 + token_ids[:, i : i + places]  # it wraps around: hardly ever do two get one code
     for i, count in enumerate(np.asarray(length) - size + 1):
         if count > 0:
             shares[i] = 1 - len(np.unique(code[i, :count])) / count

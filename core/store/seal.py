@@ -20,6 +20,7 @@ from core.store import schema
 from core.store.errors import StoreError
 from core.store.files import SEALED, clear_leftovers, flush, live_steps, replace_text, take_away
 from core.store.open import SAFE, Lab
+from core.store.packed import is_packed
 from core.store.sources import SEALED_STEPS, attach, identifier, literal
 
 GRACE_S = 600.0
@@ -38,6 +39,8 @@ def seal(run_dir: str | Path, mark: Callable[[Path], None] | None = None) -> Pat
     state = _status(run_dir).get("state")
     if state != "finished":
         raise StoreError(f"{run_dir.name}: only finished runs are sealed, this one is {state or 'without a status'}")
+    if is_packed(run_dir):
+        raise StoreError(f"{run_dir.name} is packed, one file a table: it can be read as it is and is not sealed")
     if "?" in str(run_dir):  # DuckDB would look for the file's log under another name
         raise StoreError(f"{run_dir}: a folder with ? in its name cannot be sealed; rename it, or leave the run live")
     aside = run_dir / _ASIDE

@@ -1,4 +1,4 @@
-"""One run's tables as SQL, wherever they lie: live Parquet steps, the sealed file, or both united by step.
+"""One run's tables as SQL, wherever they lie: live Parquet steps, the sealed file or a pack, united by step.
 
 Names of folders and columns come from elsewhere: every one is quoted here, and a path is never a pattern.
 """
@@ -12,19 +12,32 @@ from functools import lru_cache
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from core.store import schema
 from core.store.errors import StoreError
 from core.store.factors import read_schema
-from core.store.files import SEALED, STEPS, live_steps, table_files
+from core.store.files import PACKED, SEALED, STEPS, live_steps, table_files
+from core.store.packed import Packed, read_packed
 
-_TYPES = {
+_SCALARS = {
     "int64": "BIGINT", "int32": "INTEGER", "int8": "TINYINT", "float": "FLOAT", "double": "DOUBLE", "string": "VARCHAR",
-    "bool": "BOOLEAN", "map<string, double>": "MAP(VARCHAR, DOUBLE)", "list<item: int64>": "BIGINT[]",
+    "bool": "BOOLEAN",
 }  # fmt: skip
+
+
+def sql_type(kind: pa.DataType) -> str:
+    """DuckDB's name for an Arrow type of the schema; Arrow's own name for any other."""
+    if pa.types.is_map(kind):
+        return f"MAP({sql_type(kind.key_type)}, {sql_type(kind.item_type)})"
+    if pa.types.is_list(kind):
+        return f"{sql_type(kind.value_type)}[]"
+    return _SCALARS.get(str(kind), str(kind))
+
+
 TYPES: dict[str, dict[str, str]] = {
-    table: {column.name: _TYPES[str(column.type)] for column in columns} for table, columns in schema.COLUMNS.items()
+    table: {column.name: sql_type(column.type) for column in columns} for table, columns in schema.COLUMNS.items()
 }
 """SQL types of every table's own columns; factor columns are FLOAT."""
 SEALED_STEPS = "sealed_steps"
@@ -41,6 +54,8 @@ class Source:
     path: Path
     sealed: str | None
     """The catalog under which the sealed file is attached."""
+    packed: Packed | None
+    """The pack in place of a sealed file, if the run has one: what follows then speaks of it."""
     sealed_columns: dict[str, frozenset[str]]
     sealed_steps: frozenset[int]
     live: dict[int, Path]
@@ -62,14 +77,23 @@ class Source:
         return self._query(columns, self.live_columns[table], _parquet(files)) if files else ""
 
     def select_sealed(self, table: str, columns: dict[str, str], step: int | None = None) -> str:
-        """The same of its sealed rows, those of live steps left out."""
+        """The same of its sealed or packed rows, those of live steps left out."""
         if table not in self.sealed_columns or step in self.live:
             return ""
-        query = self._query(columns, self.sealed_columns[table], f"{self.sealed}.main.{identifier(table)}")
+        if self.packed:
+            relation = f"(SELECT {self._typed(table, columns)} FROM {_parquet([self.packed.files[table]])})"
+        else:
+            relation = f"{self.sealed}.main.{identifier(table)}"
+        query = self._query(columns, self.sealed_columns[table], relation)
         if step is not None:
             return f"{query} WHERE step = {step}"
         again = sorted(self.sealed_steps & set(self.live))
         return f"{query} WHERE step NOT IN ({', '.join(map(str, again))})" if again else query
+
+    def _typed(self, table: str, columns: dict[str, str]) -> str:
+        """A pack's columns with the store's types: its sums are in single precision."""
+        there = self.sealed_columns[table]
+        return ", ".join(f"{identifier(n)}::{kind} AS {identifier(n)}" for n, kind in columns.items() if n in there)
 
     def _query(self, columns: dict[str, str], there: frozenset[str], source: str) -> str:
         chosen = [
@@ -86,13 +110,20 @@ def find(path: Path, connection: duckdb.DuckDBPyConnection, catalog: str) -> Sou
         str(path).encode("utf-8")
     except UnicodeEncodeError:
         raise StoreError(f"{str(path)!r}: the folder's name is not valid UTF-8; rename it") from None
-    if not path.is_dir():
+    if not os.path.isdir(path):
         raise StoreError(f"{path}: no such run folder")
+    if not os.access(path, os.R_OK | os.X_OK):
+        raise StoreError(f"{path}: may not be read by this user; change its permissions")
     sealed_columns: dict[str, frozenset[str]] = {}
     sealed_steps: dict[int, int] = {}
     sealed = catalog if (path / SEALED).is_file() else None
+    packed = read_packed(path)
+    if sealed and packed:
+        raise StoreError(f"{path}: has both {SEALED} and {PACKED}/, and only one can be the run; remove the other")
     if sealed:
         sealed_columns, sealed_steps = attach(connection, path / SEALED, catalog)
+    elif packed:
+        sealed_columns, sealed_steps = _packed_columns(packed), dict.fromkeys(packed.steps, 0)
     live = {
         step: folder
         for step, folder in live_steps(path).items()
@@ -117,7 +148,7 @@ def find(path: Path, connection: duckdb.DuckDBPyConnection, catalog: str) -> Sou
         )
     }
     return Source(
-        path.name, path, sealed, sealed_columns, frozenset(sealed_steps), live, live_columns, files, factors
+        path.name, path, sealed, packed, sealed_columns, frozenset(sealed_steps), live, live_columns, files, factors
     )  # fmt: skip
 
 
@@ -149,15 +180,27 @@ def attach(
         wrong = sorted(foreign) or sorted(needed - set(columns))
         raise StoreError(f"{file}: not a sealed run of this lab ({', '.join(wrong)} must be a table)")
     for table in schema.TABLES:
-        for column, sql_type in columns.get(table, {}).items():
-            expected = TYPES[table].get(column, "FLOAT" if _FACTOR.fullmatch(column) else sql_type)
-            if sql_type != expected:
-                raise StoreError(f"{file}: {table}.{column} is {sql_type}, a sealed run has {expected} there")
+        _check_types(file, "sealed", table, columns.get(table, {}))
     try:
         steps = dict(connection.execute(f"SELECT step, mtime_ns FROM {catalog}.main.{SEALED_STEPS}").fetchall())
     except duckdb.Error as error:
         raise StoreError(f"{file}: damaged ({_first_line(error)})") from error
     return {table: frozenset(columns[table]) for table in schema.TABLES if table in columns}, steps
+
+
+def _packed_columns(packed: Packed) -> dict[str, frozenset[str]]:
+    """A pack's columns by table. Raises StoreError where one is not of the store's type."""
+    for table, columns in packed.schemas.items():
+        _check_types(packed.files[table], "packed", table, {field.name: sql_type(field.type) for field in columns})
+    return {table: frozenset(columns.names) for table, columns in packed.schemas.items()}
+
+
+def _check_types(file: str | Path, kind: str, table: str, columns: dict[str, str]) -> None:
+    """Raise StoreError where a column of the store's is of another SQL type than here."""
+    for column, found in columns.items():
+        expected = TYPES[table].get(column, "FLOAT" if _FACTOR.fullmatch(column) else found)
+        if found != expected and (kind, found, expected) != ("packed", "FLOAT", "DOUBLE"):
+            raise StoreError(f"{file}: {table}.{column} is {found}, a {kind} run has {expected} there")
 
 
 def identifier(name: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from core.config import RunConfig
+from core.stats.exam import pass_at_k
 from core.tasks.base import Prompt
 from core.train.clock import Clock
 from core.train.metrics import by_correctness, mean, mean_traits
@@ -60,7 +61,7 @@ class Evaluator:
             "rollouts": settings.rollouts,
             "pass_at_1": float(record.correct.mean()),
             "k": settings.k,
-            "pass_at_k": float(np.mean([pass_at_k(settings.rollouts, int(c), settings.k) for c in correct])),
+            "pass_at_k": float(pass_at_k(settings.rollouts, correct, settings.k).mean()),
             "greedy": greedy,
             "reward": mean(record.reward),
             "truncated_share": mean(record.truncated),
@@ -71,10 +72,3 @@ class Evaluator:
             "traits": mean_traits(record.traits),
             "traits_correct": mean_traits([t for t, right in zip(record.traits, record.correct, strict=True) if right]),
         }
-
-
-def pass_at_k(n: int, correct: int, k: int) -> float:
-    """The unbiased estimate 1 - C(n - c, k) / C(n, k) of solving a prompt within k tries (Chen et al., 2021)."""
-    if k > n:
-        raise ValueError(f"pass@{k} needs at least {k} rollouts, but there are {n}")
-    return 1.0 - float(np.prod([(n - correct - i) / (n - i) for i in range(k)]))

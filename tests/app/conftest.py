@@ -51,6 +51,12 @@ def _navigation_is_known() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def _no_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pages see no shipped examples, unless a test shows them."""
+    monkeypatch.setattr("core.runs.folders.EXAMPLES", tmp_path / "no examples")
+
+
 @pytest.fixture
 def states(states_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The pages see the folder with a run in each state."""
@@ -62,11 +68,10 @@ def states(states_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The pages see an empty folder of runs, and no shipped examples."""
+    """The pages see an empty folder of runs."""
     root = tmp_path / "runs"
     root.mkdir()
     monkeypatch.setenv("ADVANTAGE_LAB_RUNS", str(root))
-    monkeypatch.setattr("core.runs.folders.EXAMPLES", tmp_path / "no examples")
     return root
 
 

@@ -7,25 +7,26 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import parse_qs
 
-import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
+from streamlit.testing.v1 import AppTest
 
-from app.palette import DARK, LIGHT
-from app.views import favorability as views
 from app.views import sureness
-from core.advantage import build
-from core.stats.classes import OBSERVED, class_rule
-from core.stats.labels import Flips, simulate
+from app.words import share
+from core.counterfactual import Spec
+from core.stats.classes import class_rule, make_rule
 from core.store import open_runs
 from core.store.open import StepLab
 from core.store.queries import favorability as queries
 from tests.app.conftest import texts
 from tests.synthetic import make_run
 
-CHARTS = 5
-"""Grid, criteria, sureness, transitions, shares; a run with weights has one more."""
+CHARTS = 9
+"""Grid, criteria, sureness, group sizes, label changes, two of mass, shares, transitions; a run with weights has one
+more, one of a single step has no label changes and what depends on them."""
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +39,13 @@ def adora(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def visits(adora: Path) -> pd.DataFrame:
-    return queries.visits(open_runs([adora / "attenuate"]), "attenuate")
+    frame = queries.visits(open_runs([adora / "attenuate"]), "attenuate")
+    return frame.assign(held=frame["weight"] < 0.5)
 
 
-def stays(visits: pd.DataFrame) -> int:
-    """Pairs of consecutive visits with the same label."""
-    labels = [part["label"].to_numpy() for _, part in visits.groupby("prompt_id")]
-    return sum(int((own[1:] == own[:-1]).sum()) for own in labels)
+def html(at: AppTest) -> str:
+    """All tables of a page."""
+    return "\n".join(element.proto.body for element in at.get("html"))
 
 
 def test_no_runs(no_runs, open_page):
@@ -57,7 +58,7 @@ def test_no_runs(no_runs, open_page):
 def test_every_state_shows_all_figures(states, open_page, state):
     at = open_page("favorability", run=state, dark=state == "sealed")
     assert not at.exception and not at.error and not at.warning
-    assert len(at.get("plotly_chart")) >= CHARTS - 1  # a single step has no transitions
+    assert len(at.get("plotly_chart")) == (CHARTS if state != "garbage" else CHARTS - 3)  # of which no prompt came back
     assert "only observed" in texts(at)
 
 
@@ -72,12 +73,14 @@ def test_the_first_line_counts_what_the_store_holds(adora, monkeypatch, open_pag
     at = open_page("favorability", run="attenuate", step=7)
     now = visits[visits["step"] == 7]["label"].value_counts()
     said = texts(at)
-    assert "Step 7: of 4" in said
+    held = int((visits[visits["step"] == 7]["weight"] < 0.5).sum())
+    assert f"Step 7: ADORA attenuate **held back {held} of 4\u00a0prompts** (weight 0.1, beside 1" in said and held
     for name, count in now.items():
         assert f"{count} {name}" in said
-    assert "trains with these classes" in said and "an unfavorable prompt weighs 0.1" in said
+    assert "an unfavorable prompt weighs 0.1" in said
     assert len(at.get("plotly_chart")) == CHARTS + 1
-    changes = len(sureness.transitions(visits)[0]) - stays(visits)
+    before, after = sureness.transitions(visits)
+    changes = (visits["label"].to_numpy()[before] != visits["label"].to_numpy()[after]).sum()
     assert f"**{changes}\u00a0label change" in said and "G = 4" in said
 
 
@@ -110,13 +113,13 @@ def test_a_running_run_is_read_one_new_step_at_a_time(tmp_path, monkeypatch, ope
     for name in ("groups", "shares", "rollouts"):
         monkeypatch.setattr(queries, name, noted(getattr(queries, name), asked))
     at = open_page("favorability", run="grows")
-    assert "Step 3: of 3" in texts(at) and {(lab, step) for _, lab, step in asked} == {("Lab", None)}
+    assert "Step 3:" in texts(at) and {(lab, step) for _, lab, step in asked} == {("Lab", None)}
     asked.clear()
     at.run()
     assert asked == []
     shutil.move(newest, run / "steps/step=000004")
     at = open_page("favorability", run="grows")
-    assert "Step 4: of 3" in texts(at)
+    assert "Step 4:" in texts(at)
     assert not at.exception and sorted(asked) == [(name, "StepLab", 4) for name in ("groups", "rollouts", "shares")]
 
 
@@ -144,110 +147,70 @@ def test_a_rule_under_another_method_counts_as_trained(adora, monkeypatch, open_
     assert "a favorable prompt weighs 2" in texts(at) and "τ = 0.5" in texts(at)
 
 
-def test_rows_are_sorted_as_asked(visits):
-    by_class = views.prompt_rows(visits, "favorable")
-    assert by_class["favorable"].is_monotonic_decreasing
-    assert views.prompt_rows(visits, "pass")["pass_rate"].is_monotonic_increasing
-    assert views.prompt_rows(visits, "last")["last_step"].is_monotonic_decreasing
-    restless = views.prompt_rows(visits, "changes")
-    assert restless["changes"].is_monotonic_decreasing
-    assert restless["changes"].sum() == len(sureness.transitions(visits)[0]) - stays(visits)
-    one = visits[visits["prompt_id"] == by_class["prompt_id"].iloc[0]]
-    assert by_class["favorable"].iloc[0] == (one["label"] == "favorable").mean()
-    assert by_class["pass_rate"].iloc[0] == pytest.approx(one["correct"].sum() / one["n"].sum())
+def test_the_step_s_prompts_are_listed_with_their_evidence_and_their_tokens(adora, monkeypatch, open_page, visits):
+    monkeypatch.setenv("ADVANTAGE_LAB_RUNS", str(adora))
+    at = open_page("favorability", run="attenuate", step=7)
+    table = html(at)
+    now = visits[visits["step"] == 7]
+    rows = re.findall(r"data-testid='prompt-(\d+)' data-held='(\d)'", table)
+    held = {int(group): flag == "1" for group, flag in rows}
+    assert held == {int(row.group): row.weight < 0.5 for row in now.itertuples()} and 0 < sum(held.values()) < 4
+    assert [flag for _, flag in rows] == sorted((flag for _, flag in rows), reverse=True)
+    for group in held:
+        assert f"tokens?run=attenuate&amp;step=7&amp;group={group}" in table
+    row = now[now["group"] == next(group for group, was in held.items() if was)].iloc[0]
+    assert f"{row['correct']} of 4" in table and f"≤ {row['mean_wrong_length']:.3g}" in table
+    first = next(int(group) for group, flag in rows if flag == "1" and not now.set_index("group")["equal"][int(group)])
+    assert at.query_params["group"] == str(first)  # the first that was held back and had something to teach
 
 
-def test_a_visit_that_was_not_trained_says_so(visits):
-    shown = visits.assign(kept=[i % 2 == 0 for i in range(len(visits))])
-    words = [text for trace in views.grid(shown, views.prompt_rows(shown), LIGHT).data for text in trace.text or ()]
-    assert sum(", not trained<br>" in text for text in words) == (~shown["kept"]).sum() > 0
-
-
-@pytest.mark.parametrize("by", ["visit", "step"])
-def test_the_grid_has_a_square_for_every_visit(visits, by):
-    rows = views.prompt_rows(visits)
-    fig = views.grid(visits, rows, LIGHT, by, chosen=(5, 2))
-    squares = {trace.name: trace for trace in fig.data if trace.showlegend}
-    assert sum(len(trace.x) for trace in squares.values()) == len(visits)
-    for name, trace in squares.items():
-        assert len(trace.x) == (visits["label"] == name).sum()
-        assert {tuple(pair) for pair in trace.customdata} <= set(zip(visits["step"], visits["group"], strict=True))
-    hatch = [trace for trace in fig.data if trace.name == "unfavorable" and not trace.showlegend]
-    assert len(hatch) == 1 and len(hatch[0].x) == len(squares["unfavorable"].x)
-    mark = next(trace for trace in fig.data if trace.name == "chosen")
-    expected = visits[(visits["step"] == 5) & (visits["group"] == 2)].iloc[0]
-    assert mark.x[0] == expected[by] and rows["prompt_id"].iloc[mark.y[0]] == expected["prompt_id"]
-
-
-def test_hostile_prompts_stay_text(visits):
-    evil = visits.assign(prompt="<b>x</b> <a href='http://evil'>y</a> $$z$$")
-    fig = views.grid(evil, views.prompt_rows(evil), LIGHT)
-    drawn = fig.to_json()
-    assert "<a href" not in drawn and "<b>x" not in drawn and "&lt;b&gt;" in drawn
-
-
-def test_criteria_split_at_tau_and_by_the_diagonal(visits):
-    fig = views.criteria(visits, LIGHT, 0.5)
-    points = sum(len(trace.x) for trace in fig.data if trace.mode == "markers")
-    assert points == len(visits) - views.without_lengths(visits)
-    favorable = next(trace for trace in fig.data if trace.name == "favorable")
-    assert np.all(np.array(favorable.y) > np.array(favorable.x))
-    scale = views.pass_rate_scale(LIGHT, 0.5)
-    assert [place for place, _ in scale] == [0.0, 0.5, 0.5, 1.0] and scale[1][1] != scale[2][1]
-    assert len(views.pass_rate_scale(DARK, None)) == 2
-
-
-def test_relative_weights_are_over_the_kept_mean(visits):
-    relative = views.relative_weights(visits)
-    one = visits[visits["step"] == 4]
-    row = relative[(relative["step"] == 4) & (relative["label"] == one["label"].iloc[0])].iloc[0]
-    assert row["relative"] == pytest.approx(row["weight"] / one["weight"].mean())
-
-
-def test_transition_counts_sum_to_the_pairs(visits):
-    before, after = sureness.transitions(visits)
-    counts = views.transition_counts(sureness.labels(visits), before, after)
-    assert counts.sum() == len(before) == len(visits) - visits["prompt_id"].nunique()
-    assert np.trace(counts) == stays(visits)
-
-
-def test_arrays_keep_each_visits_rollouts(adora, visits):
+def test_moving_a_threshold_recounts_every_group_and_stays_in_the_address(adora, monkeypatch, open_page, visits):
+    monkeypatch.setenv("ADVANTAGE_LAB_RUNS", str(adora))
+    at = open_page("favorability", run="attenuate", step=7, variant="adora_amplify", combine="all", weight=3)
+    at.slider(key="url:tau").set_value(0.3).run()
+    assert at.query_params["tau"] == "0.3" and not at.exception
     rollouts = queries.rollouts(open_runs([adora / "attenuate"]), "attenuate")
-    arrays = sureness.to_visits(visits, rollouts)
-    assert arrays.size.tolist() == visits["n"].tolist()
-    assert arrays.passed.tolist() == visits["correct"].tolist()
-    rule = class_rule(build("adora_attenuate"))
-    shape = (len(visits), 4)
-    again = rule.labels(arrays.correct.reshape(shape), arrays.length.reshape(shape), arrays.truncated.reshape(shape))
-    assert again.tolist() == sureness.labels(visits).tolist()
-    sure = simulate(arrays, OBSERVED, np.array([0, 1]), draws=8)
-    fig = sureness.bars(visits.iloc[:2], sure, LIGHT)
-    assert fig.data[0].x == pytest.approx(sure.probability[:, 0])
+    longest = rollouts[rollouts["correct"]].groupby(["step", "group"])["length"].max()
+    wrong = rollouts[~rollouts["correct"] & ~rollouts["truncated"]].groupby(["step", "group"])["length"].mean()
+    hard = rollouts.groupby(["step", "group"])["correct"].mean() <= 0.3
+    favorable = (longest.reindex(hard.index) > wrong.reindex(hard.index)) & hard
+    cells = re.findall(r"data-testid='favorable'>(\d+)", html(at))
+    assert [int(cell) for cell in cells] == [
+        int((visits[visits["step"] == 7]["label"] == "favorable").sum()), int(favorable[7].sum()),
+        int((visits["label"] == "favorable").sum()), int(favorable.sum()),
+    ]  # fmt: skip
+    assert "τ = 0.3" in texts(at) and "a favorable prompt weighs 3" in texts(at)
+    link = next(element.proto for element in at.get("page_link") if "every token" in element.proto.label)
+    sent = parse_qs(link.query_string)
+    assert sent["m"][0] == "trained" and class_rule(Spec.parse(sent["m"][1]).build()) == make_rule(
+        "adora_amplify", weight=3, tau=0.3, combine="all"
+    )
+    at.button(key="favorability:recorded").click().run()
+    assert not {"variant", "tau", "combine", "weight"} & at.query_params.keys() and "As recorded: " in texts(at)
 
 
-def test_long_runs_are_counted_on_whole_prompts(visits):
-    some = sureness.whole_prompts(visits, most=20)
-    assert 0 < len(some) <= 20
-    for key, part in some.groupby("prompt_id"):
-        assert len(part) == (visits["prompt_id"] == key).sum()
-    assert sureness.whole_prompts(visits, most=1000) is visits
+def test_mass_is_that_of_the_window_in_the_address(adora, monkeypatch, open_page, visits):
+    monkeypatch.setenv("ADVANTAGE_LAB_RUNS", str(adora))
+    held = visits[visits["mass"] > 0].groupby("step")["held"].mean()
+    step = int(held[(held > 0) & (held < 1)].index[0])  # one where weights move mass
+    for window, part in (("run", visits), ("step", visits[visits["step"] == step])):
+        at = open_page("favorability", run="attenuate", step=step, window=window)
+        mine = part[part["label"] == "unfavorable"]
+        before, after = (share(mine[name].sum() / part[name].sum()) for name in ("base_mass", "mass"))
+        assert f"**{before} → {after}** of the mass" in texts(at) and before != after
 
 
-def test_latest_visits_follow_the_prompts_order(visits):
-    order = views.prompt_rows(visits)["prompt_id"]
-    found = sureness.latest(visits, order, 6)
-    assert (found["step"] <= 6).all() and found["prompt_id"].is_unique
-    for key, row in found.set_index("prompt_id").iterrows():
-        assert row["step"] == visits[(visits["prompt_id"] == key) & (visits["step"] <= 6)]["step"].max()
-    assert [key for key in order if key in set(found["prompt_id"])] == found["prompt_id"].tolist()
-
-
-@pytest.mark.parametrize(
-    ("observed", "words"),
-    [(150, "luck alone can explain them"), (260, "about 110 are more than luck"), (60, "fewer than luck")],
-)
-def test_the_sentence_says_what_luck_explains(observed, words):
-    sentence = sureness.flips_sentence(Flips(400, observed, 150.0, 9.0), 8)
-    assert words in sentence and "(G = 8)" in sentence
-    assert re.search(r"about \*\*150\*\* \(± 29\)", sentence)
-    assert "No prompt has come back" in sureness.flips_sentence(Flips(0, 0, 0.0, 0.0), 8)
+def test_an_earlier_run_without_mass_shows_one_step_from_its_tokens(tmp_path, monkeypatch, open_page):
+    new, old, bare = (
+        make_run(tmp_path, name, method="adora_attenuate", steps=4, prompts=4) for name in ("n", "o", "b")
+    )
+    for file in [*old.glob("steps/*/rollouts.parquet"), *bare.glob("steps/*/rollouts.parquet")]:
+        pq.write_table(pq.read_table(file).drop_columns(["mass", "base_mass"]), file)
+    for file in bare.glob("steps/*/tokens.parquet"):
+        pq.write_table(pq.read_table(file).slice(0, 0), file)
+    monkeypatch.setenv("ADVANTAGE_LAB_RUNS", str(tmp_path))
+    pages = [open_page("favorability", run=path.name, step=1, window="step") for path in (new, old, bare)]
+    said = [[line for line in texts(at).splitlines() if "Before → after" in line] for at in pages]
+    assert len(said[0]) == 1 and said[0] == said[1] and not said[2]
+    assert ["earlier version" in texts(at) for at in pages] == [False, True, True]
+    assert "kept no tokens" in texts(pages[2]) and not any(at.exception or at.error for at in pages)

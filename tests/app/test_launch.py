@@ -206,6 +206,31 @@ def test_start_creates_the_runs_and_leads_to_live(no_runs, open_page, monkeypatc
     assert at.query_params["run"] == "new"
 
 
+def test_an_experiment_starts_whole_and_leads_to_its_curves(no_runs, open_page, monkeypatch):
+    def start(root, experiment):
+        labels = [(run.method.name, run.seed) for run in experiment.expand(None)]
+        small = {"steps": 3, "prompts": 2, "group_size": 2, "state": "queued", "experiment": "e"}
+        return [make_run(root, f"{method}-{seed}", method=method, seed=seed, **small) for method, seed in labels]
+
+    monkeypatch.setattr("core.runs.control.start", start)
+    at = open_page("launch", preset="grpo", set="methods=[grpo, psr, nsr]")
+    widget(at.button, "seeds:3").click().run()
+    assert [str(seed) for seed in launched(at).seeds] == widget(at.multiselect, "draft:seeds").value == ["0", "1", "2"]
+    said = texts(at)
+    assert "9\u00a0runs: 3\u00a0methods × 3\u00a0seeds" in said and "every method has one finished run" in said
+    assert widget(at.button, "start").label == "Start 9\u00a0runs"
+    widget(at.button, "start").click().run()
+    assert not at.exception and at.query_params["experiment"] == "e" and "run" not in at.query_params
+    assert any(element.proto.label == "Compare all 9" for element in at.get("page_link"))
+
+
+def test_too_few_seeds_to_compare_methods_is_said_before_the_start(no_runs, open_page):
+    assert "One seed cannot tell" in texts(open_page("launch", preset="grpo", set="methods=[grpo, psr]"))
+    two = texts(open_page("launch", preset="grpo", set=["methods=[grpo, psr]", "seeds=[0, 1]"]))
+    assert "Two seeds give a very wide interval" in two
+    assert "One seed cannot tell" not in texts(open_page("launch", preset="grpo"))
+
+
 def test_a_full_disk_is_said_before_anything_starts(no_runs, open_page, monkeypatch):
     def full(root, configs):
         raise RunError("not enough disk space: free some")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -10,10 +12,12 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.palette import DARK, LIGHT
+from app.progress import telling
 from app.views import samples
 from app.views.curves import CURVES, GAP, MORE
 from app.views.live import MOST_POINTS, Line, Series, curves, drawn, legend_html, numbers, one_each
 from core.advantage.tis import GAP_METRICS
+from core.runs import list_runs
 from core.store.queries.live import Curves
 from tests.app.conftest import STATES, break_status, texts
 from tests.synthetic import make_run
@@ -76,9 +80,54 @@ def test_an_experiment_means_its_runs_oldest_first(no_runs, open_page):
         path = make_run(no_runs, f"e-{method}", method=method, steps=2, experiment="e1", **TINY)
         break_status(path, created=1000.0 + i, look_for="Watch the <b>length</b>.")
     at = open_page("live", experiment="e1")
-    assert at.query_params["run"] == ["e-grpo", "e-psr", "e-nsr"]
-    assert "experiment" not in at.query_params
+    assert at.multiselect(key="url:run").value == ["e-grpo", "e-psr", "e-nsr"]
+    assert at.query_params["experiment"] == "e1" and "run" not in at.query_params
     assert "What to look for" in texts(at)
+    link = next(element.proto for element in at.get("page_link") if "Compare" in element.proto.label)
+    assert link.label == "Compare all 3" and "experiment=e1" in link.query_string
+    assert open_page("live").query_params["experiment"] == "e1", "the newest experiment comes whole"
+    at.multiselect(key="url:run").set_value(["e-psr"]).run()
+    assert at.query_params["run"] == "e-psr" and charts(at) == 6
+
+
+@pytest.fixture
+def large(no_runs):
+    """An experiment of four methods and two seeds, in the order in which its runs go: one trains, two wait."""
+    states = ["finished"] * 5 + ["running", "queued", "queued"]
+    for i, state in enumerate(states):
+        method = ("grpo", "psr", "nsr", "a3po")[i % 4]
+        path = make_run(no_runs, f"r{i}", method=method, seed=i // 4, steps=2, state=state, experiment="big", **TINY)
+        break_status(path, created=1000.0 + i, experiment_name="Big")
+    return no_runs
+
+
+def test_of_a_large_experiment_those_that_train_are_shown_first(large, open_page):
+    at = open_page("live", experiment="big")
+    assert not at.exception
+    assert at.multiselect(key="url:run").value == ["r0", "r1", "r2", "r3", "r4", "r5"]
+    said = texts(at)
+    assert "6 of its 8 runs: those that train now, then the newest one of each method" in said
+    bars = [element.proto for element in at.get("progress")]
+    assert "**Big** · 5 of 8\u00a0runs done · about" in bars[0].text and len(bars) == 7
+    assert "Now: **r5** (step 2 of 4)" in said
+    assert "2\u00a0runs queued: " in said
+
+
+def test_what_tells_most_moves_on_with_the_queue(large):
+    runs = {info.id: info for info in list_runs(large, examples=False)}
+    family = [runs[f"r{i}"] for i in range(8)]
+    assert [info.id for info in telling(family, 3)] == ["r3", "r4", "r5"], "what trains, then the newest of a method"
+    family[5:7] = [replace(family[5], state="finished"), replace(family[6], state="running", step=1)]
+    assert [info.id for info in telling(family, 3)] == ["r4", "r5", "r6"]
+    waiting = [replace(info, state="queued", step=0) for info in family]
+    assert [info.id for info in telling(waiting, 2)] == ["r0", "r1"], "the next in line"
+
+
+def test_the_page_goes_on_while_others_of_the_experiment_train(large, open_page, monkeypatch):
+    seen = []
+    monkeypatch.setattr("streamlit.fragment", lambda draw, run_every=None: seen.append(run_every) or draw)
+    open_page("live", experiment="big", run="r0")
+    assert [every for every in seen if every != 3.0] == [2.0]
 
 
 @pytest.mark.parametrize(

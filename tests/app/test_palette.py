@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from app.palette import DARK, LIGHT, METHODS, method_colour, method_style, run_styles, signed_rgba
+from app.palette import DARK, LIGHT, METHODS, method_colour, method_style, run_styles, series_styles
+from app.views import probes
 from core.advantage import recipes
 
 
@@ -49,6 +52,40 @@ def test_no_recipe_is_left_to_chance():
     assert method_style("a method of the future")[1] == "dot"
 
 
+TEXT_HUES = ("text", "muted", "reinforced", "suppressed", "favorable", "warning")
+TINT = 0.6
+"""The strongest tint behind text: tokens in their own colours (tokens_text.js), probes side by side (probes.py)."""
+
+
+def mixed(colour: str, ground: str, alpha: float) -> str:
+    parts = [(int(colour[i : i + 2], 16), int(ground[i : i + 2], 16)) for i in (1, 3, 5)]
+    return "#" + "".join(f"{round(over * alpha + under * (1 - alpha)):02x}" for over, under in parts)
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+@pytest.mark.parametrize("hue", TEXT_HUES)
+def test_hues_that_colour_text_can_be_read(theme, hue):
+    for ground in (theme.background, theme.surface):
+        assert contrast(getattr(theme, hue), ground) >= 4.5
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+@pytest.mark.parametrize("hue", ["reinforced", "suppressed", "favorable"])
+def test_text_can_be_read_on_the_strongest_tint(theme, hue):
+    assert contrast(theme.text, mixed(getattr(theme, hue), theme.background, TINT)) >= 4.5
+
+
+def test_the_tint_behind_text_is_the_one_that_is_tested():
+    views = Path(__file__).parents[2] / "app" / "views"
+    assert f"shade(view.data, value, {TINT})" in (views / "tokens_text.js").read_text(encoding="utf-8")
+    assert probes.FULL <= TINT
+
+
+def test_series_that_are_no_methods_differ_in_colour_or_dash():
+    for dark in (False, True):
+        assert len(set(series_styles(12, dark))) == 12
+
+
 @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
 def test_marks_stand_out_from_the_background(theme):
     for name in ("reinforced", "suppressed", "favorable", "warning"):
@@ -63,10 +100,3 @@ def test_runs_of_one_method_differ_in_dash():
     styles = run_styles(["grpo", "grpo", "psr", "grpo"])
     assert len(set(styles)) == 4
     assert {colour for colour, _ in (styles[0], styles[1], styles[3])} == {method_colour("grpo")}
-
-
-def test_signed_colours_have_a_hue_by_sign_and_alpha_by_size():
-    assert signed_rgba(1.0, 2.0, LIGHT) == "rgba(11,122,117,0.500)"
-    assert signed_rgba(-4.0, 2.0, LIGHT) == "rgba(200,85,61,1.000)"
-    assert signed_rgba(1.0, 0.0, LIGHT) == "transparent"
-    assert signed_rgba(float("nan"), 1.0, LIGHT) == "transparent"

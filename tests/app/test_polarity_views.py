@@ -124,6 +124,13 @@ def test_quantiles_are_exact_to_a_bin():
         assert got[f"q{level}"] == pytest.approx(np.percentile(values, level), abs=0.05)
 
 
+def test_distribution_words_name_both_medians_and_where_they_began():
+    frame = histograms()
+    words = view.distribution_words(view.quantiles(frame, "probability"), "probability", 1, 1)
+    assert words.startswith("Median probability of a token in step 1: no token of right answers; **0.975**")
+    assert "in wrong answers (the middle 80 % from 0.955 to 0.995, 0.969 at step 0)." in words
+
+
 def test_bucket_names_say_which_ends_are_open():
     names = view.bucket_names("probability")
     assert len(names) == 20 and names[0] == "0 – 0.05" and names[-1] == "0.95 – 1"
@@ -159,6 +166,15 @@ def test_masses_show_before_after_and_the_ratio_between():
     assert (before.line.dash, after.line.dash) == ("dot", "solid")
     assert data_of(fig, "ratio after")[0].y[:2] == pytest.approx([3.0, 3.0])
     assert fig.layout.yaxis2.type == "log" and fig.layout.yaxis3.matches == "y"
+    assert fig.layout.yaxis2.visible is None
+
+
+def test_masses_of_one_side_alone_say_that_there_is_no_ratio():
+    one = steps()
+    one.loc[one["polarity"] == 1, ["mass", "base_mass"]] = 0.0
+    fig = figures.masses(one, LIGHT)
+    assert fig.layout.yaxis2.visible is False
+    assert any("no ratio" in note.text for note in fig.layout.annotations)
 
 
 def test_distribution_is_a_butterfly():
@@ -186,7 +202,9 @@ def test_panels_of_a_row_have_the_range_of_their_data():
         assert layout[left].range == layout[right].range
         assert layout[left].range[0] == 0 and highest < layout[left].range[1] < 1.1 * highest
     layout = figures.masses(steps(), LIGHT).layout
-    assert layout.yaxis.range == layout.yaxis3.range and layout.yaxis2.range is None
+    assert layout.yaxis.range == layout.yaxis3.range and layout.yaxis2.range == pytest.approx(
+        (-0.1, np.log10(3) + 0.03)
+    )
     panels = Panels(LIGHT, "t", heads=[("a", "#000000")], height=300)
     panels.fit_y(1)
     assert panels.figure().layout.yaxis.range == (-0.06, 1.06)
@@ -223,6 +241,9 @@ def cells() -> pd.DataFrame:
         "base_mass": 1.0,
         "push": 0.5,
         "change": -0.2,
+        "toward": 0.02,
+        "predicted": np.nan,
+        "came": -0.001,
         "group": 3,
         "rollout": 2,
         "position": 7,
@@ -245,7 +266,14 @@ def test_the_eight_cells_lead_to_their_strongest_token():
     assert values(html, "cell-mass-entropy-high") == [None, 0.3]  # no such tokens on the left
     assert "no tokens" in html
     assert "tokens?run=r&amp;step=4&amp;group=3&amp;rollout=2&amp;position=7" in html
-    assert html.count("<tr data-testid=") == 8
+    assert values(html, "cell-share-entropy-low") == [0.1, 0.1]
+    assert values(html, "cell-came-probability-high") == [-0.001, -0.001]
+    assert "−Cov(log p, A)" in html and "predicted" not in html  # no scale, so no nats
+    assert html.count("<tr data-testid=") == 20
+    scaled = cell_table(cells().assign(predicted=0.002), LIGHT, {"run": "r", "step": 4})
+    assert "−Cov" not in scaled and values(scaled, "cell-predicted-probability-low") == [0.002, 0.002]
+    bare = cell_table(cells().assign(toward=np.nan, came=np.nan), LIGHT, {"run": "r", "step": 4})
+    assert bare.count("<tr data-testid=") == 12 and "entropy change" not in bare
 
 
 def test_group_table_shows_hostile_prompts_inert_and_marks_what_is_not_trained():
@@ -260,6 +288,10 @@ def test_group_table_shows_hostile_prompts_inert_and_marks_what_is_not_trained()
     assert "<img" not in html and "&lt;img" in html
     assert "0 wrong, 4 right, not trained" in html and "3 wrong, 1 right" in html
     assert values(html, "group-1") == [0.2, 0.3]
+    assert html.index("group-1") < html.index("group-0") and "more prompt" not in html  # the most mass comes first
+    many = pd.concat([groups.tail(1), *[groups.head(1)] * 20], ignore_index=True).assign(group=range(21))
+    html = group_table(many, LIGHT, {"run": "r", "step": 4})
+    assert html.count("<tr data-testid=") == 16 and "and 5\u00a0more prompts, all of them without mass" in html
 
 
 def test_bars_share_one_scale_or_have_their_own():
@@ -271,6 +303,10 @@ def test_bars_share_one_scale_or_have_their_own():
     ]
     assert widths[0] == ["12.5", "25.0", "100.0", "0.0"]
     assert widths[1] == ["25.0", "50.0", "100.0", "0.0"]
+    signed = [Row("a", Bar(-1, "−1"), Bar(2, "2"), "a"), Row("b", Bar(-4, "−4"), Bar(np.nan, "none"), "b")]
+    drawn = mirror_table(signed, LIGHT, common=True, heads=heads, caption="c", signed=True)
+    found = re.findall(r"<span style='width:([\d.]+)%;[^']*margin-left:([\d.]+)%", drawn)
+    assert found == [("12.5", "37.5"), ("25.0", "50.0"), ("50.0", "0.0"), ("0.0", "50.0")]
     hostile = mirror_table(
         [Row("x", Bar(1, "'><script>"), Bar(1, "1"), "t'><b>")], LIGHT, common=True, heads=heads, caption="'><i>"
     )

@@ -63,7 +63,7 @@ def test_quick_start_starts_three_methods_and_leads_to_their_curves(no_runs, ope
     assert not at.exception
     assert [method.name for method in started[0].methods] == ["grpo", "psr", "nsr"]
     assert at.header[0].value == "Is it learning, and is anything wrong?"
-    assert at.query_params["run"] == ["quick-0", "quick-1", "quick-2"]
+    assert at.query_params["experiment"] == "quick-1"
     back = open_page("runs")
     assert button(back, "quickstart").label == "Start another"
     assert "3\u00a0runs in the queue" in texts(back)
@@ -212,7 +212,8 @@ def test_long_lists_are_cut_and_can_be_continued(no_runs, open_page):
 def test_hostile_names_and_errors_are_inert(no_runs, open_page):
     path = make_run(no_runs, "evil", state="failed", error="![x](http://evil) <script>", **TINY)
     config = yaml.safe_load((path / "config.yaml").read_text())
-    (path / "config.yaml").write_text(yaml.safe_dump({**config, "name": "<img src=x> :smile: $$a$$ \u202e"}))
+    hostile = {"name": "<img src=x> :smile: $$a$$ \u202e", "experiment": "![x](http://evil) <script>"}
+    (path / "config.yaml").write_text(yaml.safe_dump(config | hostile))
     at = open_page("runs")
     said = texts(at)
     for raw in ("<img", "<script", "![x]", ":smile:", "\u202e"):

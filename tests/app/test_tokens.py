@@ -9,9 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import streamlit as st
 from streamlit.testing.v1 import AppTest
 
+from app.tokens import outcome
+from app.views.tokens_outcome import MOVES
 from core.store import open_runs, replay
+from core.store.queries import tokens as query
 from tests.app.conftest import texts
 from tests.synthetic import make_run
 
@@ -102,6 +106,92 @@ def test_colour_and_sort_live_in_the_address(states, open_page):
     assert lengths == sorted(lengths, reverse=True)
 
 
+def test_texts_of_several_rollouts_live_in_the_address(states, open_page):
+    at = open_page("tokens", run="finished", step=2, group=0, texts="wrong", rollout=1, position=2)
+    assert drawn(at)["texts"] == "wrong" and drawn(at)["selected"] == {"rollout": 1, "position": 2}
+    at.selectbox(key="url:texts").select("all").run()
+    assert drawn(at)["texts"] == "all" and at.query_params["texts"] == "all" and at.query_params["rollout"] == "1"
+
+
+def test_every_colour_can_be_chosen(states, open_page):
+    at = open_page("tokens", run="finished", step=2)
+    offered = at.selectbox(key="url:color").options
+    assert len(offered) >= 11 and "moved as pushed?" in offered
+    for name in ("clipped", "along", "entropy_change", "loss_weight", "ratio"):
+        at.query_params["color"] = name
+        at.run()
+        data = drawn(at)
+        assert not at.exception and data["colour"]["id"] == name
+        values = [value for row in data["rows"] for value in row["values"][name]]
+        assert len(values) == sum(len(row["tokens"]) for row in data["rows"]) and None not in values
+
+
+def test_the_prompt_before_and_after_is_one_key_away(states, open_page):
+    at = open_page("tokens", run="finished", step=2, group=1, rollout=1, position=1)
+    at.button(key="group:after").click().run()
+    assert at.query_params["group"] == "2" and "rollout" not in at.query_params
+    assert at.button(key="group:after").disabled
+    at.button(key="group:before").click().run()
+    assert at.query_params["group"] == "1" and drawn(at)["key"] == "finished/train/2/1"
+
+
+def test_the_loss_term_of_a_token_adds_up(states, open_page):
+    at = open_page("tokens", run="finished", step=3, group=1, rollout=2, position=1)
+    got = lines(at, 1)
+    ratio, advantage = (float(got[name]["raw"]) for name in ("ratio", "advantage"))
+    clipped = min(max(ratio, 0.8), 1.2)
+    assert float(got["loss_term"]["raw"]) == pytest.approx(-min(ratio * advantage, clipped * advantage), rel=1e-6)
+    assert (
+        got["loss_term"]["note"].startswith("−min(r A, clip(r) A) = −min(")
+        and "to the loss" in got["loss_weight"]["note"]
+    )
+
+
+def test_the_whole_step_says_which_way_its_tokens_moved(states, open_page):
+    at = open_page("tokens", run="finished", step=2, group=0)
+    lab = open_runs([states / "finished"])
+    moves = query.step_moves(lab, "finished", 2)
+    assert at.subheader[0].value == "What did step 2 do?"
+    agreed, against = int(moves["agreed"].sum()), int(moves["against"].sum())
+    said = texts(at)
+    assert (
+        f"**{agreed}\u00a0tokens**" in said
+        and f"**{against}\u00a0tokens**" in said
+        and "share the same weights" in said
+    )
+    figure = json.loads(at.get("plotly_chart")[0].proto.spec)
+    assert {trace["name"] for trace in figure["data"]} == set(MOVES.values())
+    contrary = query.contrary_tokens(lab, "finished", 2)
+    assert at.dataframe[0].value["Δ log p (nats)"].tolist() == pytest.approx(contrary["change"].tolist())
+
+
+def test_a_contrary_token_is_chosen_from_the_list(states, open_page):
+    contrary = query.contrary_tokens(open_runs([states / "finished"]), "finished", 2)
+    token = contrary.iloc[1]
+    at = open_page("tokens", run="finished", step=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outcome.st, "dataframe", _selecting(1))
+        at.run()
+    at.run()
+    chosen = {"rollout": int(token["rollout"]), "position": int(token["position"])}
+    assert drawn(at)["selected"] == chosen and at.query_params["group"] == str(token["group"])
+    assert "✗" in lines(at, chosen["position"])["change"]["note"]
+
+
+def _selecting(row: int):
+    """st.dataframe of a reader who selects a row at once."""
+
+    def dataframe(*_: object, key: str, on_select: object, **__: object) -> None:
+        st.session_state[key] = {"selection": {"rows": [row]}}
+        on_select()
+
+    return dataframe
+
+
+def test_probes_have_no_step_that_moved_them(states, open_page):
+    assert not open_page("tokens", run="finished", split="probe", step=0).subheader
+
+
 @pytest.mark.parametrize(
     "choice", [{"color": "mood"}, {"sort": "luck"}, {"rollout": "99"}, {"position": "x"}, {"group": "77"}]
 )
@@ -183,6 +273,7 @@ def test_what_was_not_recorded_is_said(tmp_path: Path, monkeypatch, open_page):
     monkeypatch.setenv("ADVANTAGE_LAB_RUNS", str(tmp_path))
     at = open_page("tokens", run="bare", step=1, color="change")
     assert "record.after_update" in drawn(at)["colour"]["note"]
+    assert "Which way the tokens moved was not recorded" in texts(at)
     assert lines(at, drawn(at)["selected"]["position"])["change"]["value"] == "not recorded"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,8 @@ import pytest
 
 from app.palette import LIGHT
 from app.views import tokens as view
+from app.views import tokens_fields
+from app.views.explain_loss import Term
 from app.views.tokens_why import Reasons, rank_words, ranks, token_lines, why
 
 LOG = np.log
@@ -39,7 +42,7 @@ def tokens(**changes: object) -> pd.DataFrame:
 
 
 def frame(**changes: object) -> pd.DataFrame:
-    return view.token_frame(tokens(**changes), rollouts(), ["adora", "shape"])
+    return tokens_fields.token_frame(tokens(**changes), rollouts(), ["adora", "shape"])
 
 
 def test_fields_of_a_token_by_hand():
@@ -55,58 +58,109 @@ def test_fields_of_a_token_by_hand():
 def test_a_field_that_was_not_recorded_is_missing_and_says_so():
     got = frame(after_logprob=[None] * 5)
     assert got["change"].isna().all()
-    field = next(field for field in view.FIELDS if field.id == "change")
+    field = next(field for field in tokens_fields.FIELDS if field.id == "change")
     _, reach, recorded = view.matrix_rows(view.row_order(rollouts(), got, "reward"), got, field, [field], True, 0)
     assert not recorded
-    legend = view.legend(field, reach, recorded, LIGHT)
+    legend = tokens_fields.legend(field, reach, recorded, LIGHT)
     assert legend["low"] is None and "record.after_update" in legend["note"]
 
 
+def test_moved_as_pushed_is_the_change_along_the_sign_of_the_advantage():
+    got = frame()  # changes: up, up, down, none, none; advantages: three up, two down
+    up = [LOG(0.95 / 0.9), LOG(0.3 / 0.2), LOG(0.4 / 0.5)]
+    assert got["along"].tolist() == pytest.approx([*up, 0, 0], abs=1e-6)
+    assert got["along"].iloc[3] == 0  # float32's rounding is no movement
+    against = frame(after_logprob=LOG([0.95, 0.3, 0.4, 0.995, 0.05]))["along"]
+    assert against.iloc[3] == pytest.approx(-LOG(0.995 / 0.99), abs=1e-6) and against.iloc[4] > 0.5
+    assert frame(kept=[True, False, True, True, True])["along"].isna().tolist() == [False, True, False, False, False]
+    assert frame(advantage=[0.0] * 5)["along"].isna().all()
+    probes = tokens_fields.token_frame(tokens(), rollouts(), [], trained=False)
+    assert probes["along"].isna().all() and probes["change"].notna().all()
+
+
+def test_the_change_of_entropy_is_after_minus_before():
+    got = frame(entropy_after=[0.2, 0.5, 0.5, 0.0, np.nan])["entropy_change"]
+    assert got.iloc[:4].tolist() == pytest.approx([0.1, -0.5, 0, 0]) and np.isnan(got.iloc[4])
+    assert frame()["entropy_change"].isna().all()
+
+
+def by_id(name: str) -> tokens_fields.Field:
+    return next(field for field in tokens_fields.FIELDS if field.id == name)
+
+
+def test_against_the_push_has_a_cross_and_words_beside_its_colour():
+    along = tokens_fields.legend(by_id("along"), 0.2, True, LIGHT)
+    assert along["cross"] and along["low"].startswith("× against, −0.2") and along["high"].endswith("as pushed")
+    assert not tokens_fields.legend(by_id("change"), 0.2, True, LIGHT)["cross"]
+
+
+def test_clipped_is_yes_or_no_and_says_if_nothing_was():
+    shades, reach = tokens_fields.shades(np.array([0, 1, np.nan] * 9), "flag")
+    assert shades[:3] == [0, 100, None] and reach == 1
+    assert tokens_fields.legend(by_id("clipped"), reach, True, LIGHT)["high"] == "yes"
+    nothing = tokens_fields.legend(by_id("clipped"), tokens_fields.shades(np.zeros(5), "flag")[1], True, LIGHT)
+    assert nothing["note"] == "no token of this group" and nothing["low"] is None
+
+
+def test_every_field_that_is_always_there_says_what_it_lacks():
+    for field in tokens_fields.FIELDS:
+        note = tokens_fields.legend(field, 0.0, False, LIGHT)["note"]
+        always = field.id not in (*tokens_fields.OPTIONAL, "advantage", "base_advantage")
+        assert (note != "not recorded in this run") == always, field.id
+
+
 def test_kl_is_offered_only_where_it_was_recorded():
-    assert "kl" not in [field.id for field in view.fields(frame(), ["shape"])]
-    assert "kl" in [field.id for field in view.fields(frame(ref_logprob=[-1.0] * 5), ["shape"])]
+    assert "kl" not in [field.id for field in tokens_fields.fields(frame(), ["shape"])]
+    assert "kl" in [field.id for field in tokens_fields.fields(frame(ref_logprob=[-1.0] * 5), ["shape"])]
+    more = [field.id for field in tokens_fields.fields(frame(tis=[1.0] * 5, penalty=[0.5] * 5), ["shape"])]
+    assert {"tis", "penalty"} <= set(more) and "kl" not in more
 
 
 def test_fields_list_each_factor_and_their_product_only_if_several():
-    assert [f.id for f in view.fields(frame(), ["shape"])][2:4] == ["factor_shape", "push"]
-    assert [f.id for f in view.fields(frame(), ["adora", "shape"])][2:5] == ["factors", "factor_adora", "factor_shape"]
+    assert [f.id for f in tokens_fields.fields(frame(), ["shape"])][2:4] == ["factor_shape", "push"]
+    assert [f.id for f in tokens_fields.fields(frame(), ["adora", "shape"])][2:5] == [
+        "factors",
+        "factor_adora",
+        "factor_shape",
+    ]
 
 
 def test_domain_is_the_2nd_to_98th_percentile_around_zero():
     values = np.concatenate([np.linspace(-1, 2, 101), [1000.0]])
     low, high = np.percentile(values, [2, 98])
-    assert view.limit(values) == pytest.approx(max(abs(low), abs(high)))
-    assert view.limit(np.array([np.nan, 0.0])) == 0.0
-    assert view.limit(np.array([0.0] * 99 + [5.0])) == 5.0  # a lone value still shows
+    assert tokens_fields.limit(values) == pytest.approx(max(abs(low), abs(high)))
+    assert tokens_fields.limit(np.array([np.nan, 0.0])) == 0.0
+    assert tokens_fields.limit(np.array([0.0] * 99 + [5.0])) == 5.0  # a lone value still shows
 
 
 def test_shades_are_centred_and_mark_what_lies_beyond():
     values = np.concatenate([np.tile([1.0, -1.0, 0.5, 0.0], 40), [np.nan, 50.0]])
-    shades, reach = view.shades(values, "signed")
+    shades, reach = tokens_fields.shades(values, "signed")
     assert reach == pytest.approx(1.0)
     assert shades[:4] == [100, -100, 50, 0]
     assert shades[-2] is None and shades[-1] == 101
 
 
 def test_factors_and_ratios_have_1_as_their_background():
-    assert view.shades(np.array([1.0, 3.0, 0.0]), "factor")[0][0] == 0
-    shades, reach = view.shades(np.array([1.0, 2.0, 0.5] * 20), "ratio")
+    assert tokens_fields.shades(np.array([1.0, 3.0, 0.0]), "factor")[0][0] == 0
+    shades, reach = tokens_fields.shades(np.array([1.0, 2.0, 0.5] * 20), "ratio")
     assert shades[:3] == [0, 100, -100] and np.exp(reach) == pytest.approx(2)
-    assert view.shades(np.array([1.0, 1.0 + 1e-12]), "ratio") == ([0, 0], 0.0)
+    assert tokens_fields.shades(np.array([1.0, 1.0 + 1e-12]), "ratio") == ([0, 0], 0.0)
 
 
 def test_probability_has_its_own_fixed_scale():
-    assert view.shades(np.array([0.25, 1.0]), "probability") == ([25, 100], 1.0)
+    assert tokens_fields.shades(np.array([0.25, 1.0]), "probability") == ([25, 100], 1.0)
 
 
 def test_unlike_fields_never_share_colours():
     hues = {}
-    for field in view.FIELDS:
-        legend = view.legend(field, 1.0, True, LIGHT)
+    for field in tokens_fields.FIELDS:
+        legend = tokens_fields.legend(field, 1.0, True, LIGHT)
         hues.setdefault((legend["above"], legend["below"]), set()).add(field.kind)
-    assert all(kinds <= {"signed", "ratio"} or len(kinds) == 1 for kinds in hues.values())
-    one_sided = [field for field in view.FIELDS if field.kind in ("probability", "amount")]
-    assert all(view.legend(field, 1.0, True, LIGHT)["below"] == "" for field in one_sided)
+    alike = ({"signed", "ratio"}, {"amount", "flag"})
+    assert all(len(kinds) == 1 or kinds in alike for kinds in hues.values()), hues
+    one_sided = [field for field in tokens_fields.FIELDS if field.kind in ("probability", "amount", "flag")]
+    assert all(tokens_fields.legend(field, 1.0, True, LIGHT)["below"] == "" for field in one_sided)
 
 
 @pytest.mark.parametrize(
@@ -122,14 +176,15 @@ def test_rows_sort_by(sort: str, order: list[int]):
 def payload(selected: tuple[int, int] = (1, 1), **changes: object) -> dict:
     got = frame(**changes)
     ordered = view.row_order(rollouts(), got, "reward")
-    shown = view.fields(got, ["adora", "shape"])
+    shown = tokens_fields.fields(got, ["adora", "shape"])
     rows, reach, recorded = view.matrix_rows(ordered, got, shown[0], shown, True, selected[0])
     own = got[got["rollout"] == selected[0]]
     reasons = why(
         own, correct=False, factors=["adora", "shape"], trained=True, updates=2, reasons=None, position=selected[1]
     )
     return view.payload(
-        rows, view.legend(shown[0], reach, recorded, LIGHT), shown, view.strips(got, LIGHT), key="k", prompt="1+1=?",
+        rows, tokens_fields.legend(shown[0], reach, recorded, LIGHT), shown, view.strips(got, LIGHT), key="k",
+        prompt="1+1=?", texts="chosen",
         selected=selected, why=reasons, theme=LIGHT,
     )  # fmt: skip
 
@@ -149,7 +204,7 @@ def test_payload_is_json_with_polarity_as_a_sign_and_hostile_tokens_visible():
 def test_dropped_tokens_are_flagged_in_training_only():
     got = frame(kept=[False] * 5)
     ordered = view.row_order(rollouts(kept=[False, False]), got, "reward")
-    field = view.FIELDS[0]
+    field = tokens_fields.FIELDS[0]
     trained, *_ = view.matrix_rows(ordered, got, field, [field], True, 0)
     probe, *_ = view.matrix_rows(ordered, got, field, [field], False, 0)
     assert trained[0]["flags"][0] == 1 and "dropped" in trained[0]["title"] and not trained[0]["kept"]
@@ -196,11 +251,11 @@ def test_an_untrained_group_opens_with_the_reason_and_says_it_once():
 
 
 def test_a_large_group_brings_all_numbers_of_the_selected_rollout_only():
-    n = 6_100
+    n = view.NUMBERS // 20
     big = pd.concat([tokens().iloc[[0]]] * (2 * n), ignore_index=True)
     big["rollout"], big["position"] = np.repeat([0, 1], n), np.tile(np.arange(n), 2)
-    got = view.token_frame(big, rollouts(length=[n, n]), [])
-    shown = view.fields(got, [])
+    got = tokens_fields.token_frame(big, rollouts(length=[n, n]), [])
+    shown = tokens_fields.fields(got, [])
     rows, *_ = view.matrix_rows(view.row_order(rollouts(), got, "rollout"), got, shown[0], shown, True, 1)
     assert list(rows[0]["values"]) == ["advantage"]
     assert set(rows[1]["values"]) == {field.id for field in shown}
@@ -224,8 +279,10 @@ def test_verdict_of_a_group_without_signal_and_of_a_selection():
 
 
 def test_number_table_names_units():
-    table = view.number_table(frame(), [view.FIELDS[0], view.FIELDS[4]])
-    assert list(table) == ["position", "token", "advantage", "entropy (nats)", "loss weight", "in the loss", "clipped"]
+    chosen = [field for field in tokens_fields.FIELDS if field.id in ("advantage", "entropy", "clipped")]
+    table = view.number_table(frame(clipped=[False, True, None, None, None]), chosen)
+    assert list(table) == ["position", "token", "advantage", "entropy (nats)", "clipped", "in the loss"]
+    assert table["clipped"].tolist()[:2] == [False, True] and table["clipped"].isna().sum() == 3
 
 
 def test_ranks_and_their_words():
@@ -274,8 +331,35 @@ def test_what_the_update_did():
     assert "did not move it" in lines(3)["change"].note
     assert "without a push of its own" in lines(1, kept=[False] * 5)["change"].note
     assert "this probe was not trained" in lines(1, trained=False)["change"].note
+    assert lines(1, entropy_after=[0.4] * 5)[
+        "entropy_change"
+    ].value == "−0.6\u00a0nats" and "entropy_change" not in lines(1)
     off = lines(1, after_logprob=[np.nan] * 5)["change"]
     assert off.value == "not recorded" and off.raw is None and "record.after_update" in off.note
+
+
+def test_the_loss_term_is_told_with_its_weight():
+    reasons = Reasons(
+        base=lambda t: "",
+        factors={},
+        term=lambda t: Term(-3.0, "−r A", "−1 × 3 = −3", "r = 1"),
+        kl=lambda t: None,
+        weighing=lambda t, total: Term(0.2, "1 / tokens", "1 / 5 = 0.2", f"adds {total} to the loss"),
+    )
+    got = lines(1, reasons=reasons)
+    assert (got["loss_term"].value, got["loss_term"].raw) == ("−3", -3.0)
+    assert got["loss_term"].note == "−r A = −1 × 3 = −3; r = 1"
+    assert got["loss_weight"].note == "1 / tokens = 1 / 5 = 0.2; adds -3.0 to the loss"
+    assert list(got)[list(got).index("push") + 1 :][:2] == ["loss_term", "loss_weight"]
+    corrected = lines(1, reasons=reasons, tis=[0.5] * 5)
+    assert corrected["loss_weight"].note.endswith("adds -1.5 to the loss")  # the correction multiplies the term
+    both = lines(1, reasons=reasons, tis=[0.5] * 5, penalty=[2.0] * 5)
+    assert both["loss_weight"].note.endswith("adds None to the loss")  # ... but not its penalty
+    assert "loss_term" not in lines(1, reasons=reasons, kept=[False] * 5)
+    assert "loss_term" not in lines(1, reasons=reasons, trained=False, loss_weight=[None] * 5)
+    with_kl = replace(reasons, kl=lambda t: Term(0.5, "β k3", "1 × 0.5 = 0.5"))
+    got = lines(1, reasons=with_kl)
+    assert got["kl_term"].value == "+0.5" and got["loss_weight"].note.endswith("adds -2.5 to the loss")
 
 
 def test_clipping_words():

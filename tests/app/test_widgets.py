@@ -51,6 +51,7 @@ def test_a_step_that_is_not_there_gives_the_nearest_and_a_sentence(asked, step, 
     assert not at.exception
     assert at.markdown[-1].value == f"step {step}"
     assert len(at.warning) == warnings
+    assert "4 steps can be shown here, from 0 to 9" in at.select_slider[0].help
 
 
 def test_steps_walk_by_buttons_and_stop_at_the_ends():
@@ -62,6 +63,32 @@ def test_steps_walk_by_buttons_and_stop_at_the_ends():
     assert at.button[0].disabled
     at.select_slider[0].set_value(9).run()
     assert (at.query_params["step"], at.button[1].disabled) == ("9", True)
+
+
+def windower():
+    import streamlit as st
+
+    from app import widgets
+
+    st.write(f"window {widgets.window_picker([0, 2, 4, 9], (4, 9))}")
+
+
+@pytest.mark.parametrize(
+    ("asked", "window"),
+    [
+        ([], (4, 9)),
+        (["2", "4"], (2, 4)),
+        (["9", "0"], (0, 9)),
+        (["3"], (2, 4)),
+        (["70", "80"], (9, 9)),
+        (["x"], (4, 9)),
+    ],
+)
+def test_a_window_is_the_addresses_or_the_default_on_steps_that_are_there(asked, window):
+    at = run(windower, **({"steps": asked} if asked else {}))
+    assert not at.exception and at.markdown[-1].value == f"window {window}"
+    at.select_slider[0].set_range(0, 2).run()
+    assert at.markdown[-1].value == "window (0, 2)" and at.query_params["steps"] == ["0", "2"]
 
 
 def test_one_step_alone_needs_no_slider():

@@ -23,7 +23,7 @@ def test_three_significant_digits_and_a_real_minus(value, words):
 def test_units_and_signs():
     assert number(0.5, "nats") == "0.5\u00a0nats"
     assert number(0.21, signed=True) == "+0.21"
-    assert number(0.0, signed=True) == "0"
+    assert number(0.0, signed=True) == "0" and number(-0.0) == "0"
 
 
 def test_shares_times_and_counts():

@@ -20,7 +20,7 @@ from unittest.mock import patch
 
 from streamlit.testing.v1 import AppTest
 
-from tests.bench import store
+from tests.bench import made, store
 from tests.bench.pages import EMPTY_PAGE, MAIN, RUN, as_served
 
 MOVES = 8
@@ -74,8 +74,8 @@ def _open(scope: str, methods: list[str]) -> AppTest:
 
 def main() -> None:
     logging.disable(logging.WARNING)  # Streamlit has much to say of running without a server
-    with tempfile.TemporaryDirectory() as folder, patch.multiple(store, GROUPS=8, SIZE=8, LENGTH=512):
-        store.make(Path(folder) / RUN, 3)
+    with tempfile.TemporaryDirectory() as folder, patch.multiple(made, GROUPS=8, SIZE=8, LENGTH=512):
+        made.make(Path(folder) / RUN, 3)
         print(f"load when it began {os.getloadavg()[0]:.1f}\n{HEAD}")
         for line in bench(Path(folder)):
             print(line, flush=True)

@@ -2,8 +2,8 @@
 
     python -m tests.bench.store [--tokens 10000000] [--json] [--folder DIR]
 
-Makes a run of random rollouts (128 of 200 tokens a step) through the real `write_step` and `seal`, then asks what pages
-ask. Times are medians; the first calls of each question are not counted. What was seen: README.md beside this file.
+Makes the run of `tests.bench.made` (128 rollouts of some 200 tokens a step), seals it, and asks what pages ask. Times
+are medians; the first calls of each question are not counted. What was seen: README.md beside this file.
 """
 
 from __future__ import annotations
@@ -18,18 +18,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import duckdb
-import numpy as np
 
-from core.advantage import Batch, Trace, compute, loss_weights
-from core.config import RunConfig, dump, parse_run
-from core.store import SplitRecord, StepRecord, open_runs, seal, sweep, write_schema, write_step
+from core.store import open_runs, seal, sweep
 from core.store.queries import polarity as polarity_queries
 from core.store.queries import tokens as token_queries
-from tests.synthetic import World
+from tests.bench import made
 
-GROUPS, SIZE, LENGTH = 16, 8, 200
-PER_STEP = GROUPS * SIZE * LENGTH
-WORDS = [*map(str, range(30)), "+", "-", " so ", " then ", " wait ", " check ", "\\boxed{", "}"]
 GROUP_QUESTION = "sealed: one group's tokens"
 WHOLE_RUN = "entropy and mass by step and polarity, from `summary`"
 ROUNDS, WARM_UP = 21, 2
@@ -51,42 +45,6 @@ class Line:
             f"   {self.peer_ms / self.ms:6.1f}x faster than {self.peer} ({self.peer_ms:.1f} ms)" if self.peer_ms else ""
         )
         return f"{self.question:<58} {self.ms:9.1f} ms{beside}"
-
-
-def config(steps: int) -> RunConfig:
-    exam = {"every": 0}
-    size = {"steps": steps, "prompts_per_step": GROUPS, "group_size": SIZE, "sampling": {"max_new_tokens": LENGTH}}
-    return parse_run(size | {"method": "a3po", "dynamic_sampling": {"enabled": False}, "evaluate": exam})
-
-
-def record(run: RunConfig, step: int) -> StepRecord:
-    """A step of random rollouts, half of them right, with everything recorded that a run can record."""
-    random = np.random.default_rng([1, step])
-    n, shape = GROUPS * SIZE, (GROUPS * SIZE, LENGTH)
-    group, correct = np.repeat(np.arange(GROUPS), SIZE), random.random(n) < 0.5
-    length = np.full(n, LENGTH, np.int32)
-    logprob = np.log(random.beta(4, 1, shape).clip(1e-4, 1)).astype(np.float32)
-    entropy = (-logprob * random.random(shape)).astype(np.float32)
-    ids = random.integers(0, len(WORDS), shape, dtype=np.int32)
-    batch = Batch(
-        group, correct.astype(np.float32), correct, length, np.zeros(n, bool), LENGTH, step, run.steps,
-        sampler_logprob=logprob, trainer_logprob=logprob, entropy=entropy,
-    )  # fmt: skip
-    method = run.build_method()
-    trace: Trace = compute(method, batch)
-    words = [[WORDS[i] for i in row] for row in ids.tolist()]
-    split = SplitRecord(
-        split="train", prompt_id=[f"{(step * GROUPS + g) % 128:016x}" for g in range(GROUPS)],
-        prompt=["7+8-3+6=?"] * GROUPS, answer=["18"] * GROUPS, attempt=np.zeros(GROUPS, int),
-        group_kept=np.ones(GROUPS, bool), group=group, rollout=np.tile(np.arange(SIZE), GROUPS),
-        text=["".join(row) for row in words], reward=batch.reward, correctness=batch.reward, correct=correct,
-        parts=[{"correct": 1.0}] * n, traits=[{"steps": 3.0, "self_check": 0.0}] * n, length=length,
-        truncated=batch.truncated, max_length=LENGTH, token_ids=ids, token_text=words, sampler_logprob=logprob,
-        trainer_logprob=logprob, ref_logprob=logprob, entropy=entropy, after_logprob=logprob, entropy_after=entropy,
-        ratio=np.ones(shape, np.float32), clipped=np.zeros(shape, bool), trace=trace,
-        loss_weight=loss_weights(trace.kept, length, LENGTH, method.loss.aggregation, np.zeros(n, int)),
-    )  # fmt: skip
-    return StepRecord(step, [split], metrics=World(run).metrics(split, step, shortfall=0))
 
 
 def measure(
@@ -113,27 +71,13 @@ def once_ms(do: Callable[[], object]) -> float:
     return 1e3 * (time.perf_counter() - started)
 
 
-def steps_of(tokens: int) -> int:
-    return max(tokens // PER_STEP, 2)
-
-
-def make(path: Path, steps: int) -> list[float]:
-    """Make a finished run, not sealed; gives the milliseconds that each step took to write."""
-    run = config(steps)
-    path.mkdir(parents=True)
-    (path / "config.yaml").write_text(dump(run), encoding="utf-8")
-    (path / "status.json").write_text(f'{{"state": "finished", "step": {steps}, "total": {steps}}}', encoding="utf-8")
-    write_schema(path, run)
-    return [1e3 * write_step(path, record(run, step)) for step in range(steps)]
-
-
 def bench(folder: Path, tokens: int) -> list[Line]:
     """Make the run in `folder` and ask every question."""
-    path, steps = folder / "bench", steps_of(tokens)
-    written = make(path, steps)
-    lines = [Line(f"write a step of {PER_STEP:,} tokens, on the disk", statistics.median(written))]
+    path, steps = folder / "bench", made.steps_of(tokens)
+    written = made.make(path, steps)
+    lines = [Line(f"write a step of {made.per_step():,} tokens, on the disk", statistics.median(written))]
     lines += _live(path, steps)
-    lines.append(Line(f"seal {steps * PER_STEP:,} tokens", once_ms(lambda: seal(path))))
+    lines.append(Line(f"seal {steps * made.per_step():,} tokens", once_ms(lambda: seal(path))))
     sweep(path, grace_s=0)
     return lines + _sealed(path, folder / "lists.duckdb", steps)
 

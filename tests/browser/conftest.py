@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,20 +29,21 @@ FLAGS = [
 
 @dataclass(frozen=True)
 class Served:
-    """A running lab: its address and its folder of runs."""
+    """A running lab: its address, its folder of runs, its server's process."""
 
     url: str
     runs: Path
+    pid: int
 
 
 @contextlib.contextmanager
-def serve(runs: Path, locks: Path) -> Iterator[Served]:
-    """Start the lab on a free port; afterwards, end it and every trainer it started."""
+def serve(runs: Path, locks: Path, program: Sequence[str] = ("-m", "streamlit")) -> Iterator[Served]:
+    """Start the lab on a free port; afterwards, end it and every trainer it started. `program` runs Streamlit."""
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         port = probe.getsockname()[1]
     env = {**os.environ, "ADVANTAGE_LAB_RUNS": str(runs), "ADVANTAGE_LAB_LOCKS": str(locks)}
-    command = [sys.executable, "-m", "streamlit", "run", "app/main.py", "--server.port", str(port)]
+    command = [sys.executable, *program, "run", "app/main.py", "--server.port", str(port)]
     process = subprocess.Popen([*command, "--server.headless", "true"], cwd=PROJECT, env=env, stdin=subprocess.DEVNULL)
     try:
         url = f"http://localhost:{port}"
@@ -53,7 +54,7 @@ def serve(runs: Path, locks: Path) -> Iterator[Served]:
             assert process.poll() is None, "the lab did not start"
             assert time.monotonic() < deadline, "the lab did not answer within a minute"
             time.sleep(0.2)
-        yield Served(url, runs)
+        yield Served(url, runs, process.pid)
     finally:
         process.terminate()
         for other in psutil.process_iter(["cmdline"]):

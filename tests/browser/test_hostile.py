@@ -44,6 +44,7 @@ ADDRESSES = {
     "whatif, a step": "whatif?run=evil&scope=step",
     "a method": "whatif?run=evil&m=%3Cimg%20src%3Dx%20onerror%3D%22window.hit%3D1%22%3E%20evil&m=grpo;base=$$x$$",
     "compare": "compare?run=evil&run=good",
+    "sql": "sql?run=evil&sql=%3Cscript%3Ewindow.hit%3D1%3C%2Fscript%3E&ready=%3Cimg%20src%3Dx%3E%20%24%24x%24%24",
     "address": "live?run=%3Cimg%20src%3Dx%20onerror%3D%22window.hit%3D1%22%3E!%5Bi%5D(http%3A%2F%2Fevil.example%2Fp)",
     "change": "launch?set=%24%24x%24%24%20%3Asmile%3A%20http%3A%2F%2Fevil.example",
 }

@@ -26,7 +26,7 @@ from tests.core.shell import Shell
 from tests.synthetic import make_run
 
 Fake = Callable[..., None]
-COMMANDS = ("run", "resume", "stop", "list", "show", "sql", "check", "seal", "delete", "advantage", "bench")
+COMMANDS = ("run", "resume", "stop", "list", "show", "sql", "check", "seal", "delete", "advantage", "examples", "bench")
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_help_names_every_command(core: Shell) -> None:
     assert "python -m core run quickstart" in core.out
     for command in COMMANDS:
         assert core(command, "--help") == 0
-        assert "--runs" in core.out or command in ("advantage", "bench")
+        assert "--runs" in core.out or command in ("advantage", "examples", "bench")
 
 
 def test_run_follows_until_the_end(core: Shell, root: Path, fake: Fake) -> None:  # noqa: F811

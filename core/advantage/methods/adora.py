@@ -104,6 +104,14 @@ def code_vlm(seen: Evidence, params: Params) -> Verdict:
     return Verdict(~down & ~seen.equal, seen.equal, np.where(down, params["weight"], 1.0))
 
 
+Variant = Callable[[Evidence, Params], Verdict]
+
+VARIANTS: dict[str, Variant] = {
+    "adora_amplify": amplify, "adora_attenuate": attenuate, "adora_code_llm": code_llm, "adora_code_vlm": code_vlm,
+}  # fmt: skip
+"""The rules by the name of their weight, for those who have a group's numbers and not its rollouts."""
+
+
 def classify(batch: Batch, tau: float = TAU, combine: str = "any") -> Classes:
     """The paper's classes by length and difficulty, for methods that don't weigh prompts: weight 1, not trained on.
 
@@ -139,10 +147,9 @@ def _length_words(seen: Evidence, g: int) -> str:
     return "no wrong rollout" if seen.correct[g] == seen.n[g] else "every wrong rollout is truncated"
 
 
-def _weight(
-    name: str, variant: Callable[[Evidence, Params], Verdict], formula: str, params: tuple[Param, ...]
-) -> Weight:
+def _weight(name: str, formula: str, params: tuple[Param, ...]) -> Weight:
     """The registry's entry for a variant: its factor, (P,), and its classes."""
+    variant = VARIANTS[name]
     by_difficulty = any(param.name == "tau" for param in params)
 
     def rule(state: State, params: Params) -> Outcome:
@@ -176,7 +183,6 @@ _CODE_DOWN = Param("weight", 0.1, "what the released code multiplies the other p
 
 ADORA_AMPLIFY = _weight(
     "adora_amplify",
-    amplify,
     "× weight if favorable: longest correct > mean wrong length, or success rate ≤ τ",
     (
         Param("weight", 2.0, "weight of a favorable prompt [S]", low=0, high=10),
@@ -185,8 +191,6 @@ ADORA_AMPLIFY = _weight(
               kind="choice", choices=("any", "all")),
     ),
 )  # fmt: skip
-ADORA_ATTENUATE = _weight("adora_attenuate", attenuate, f"× weight if unfavorable: {_NOT_LONGER}", (_DOWN,))
-ADORA_CODE_LLM = _weight("adora_code_llm", code_llm, f"× weight if {_NOT_LONGER}, or none is correct", (_CODE_DOWN,))
-ADORA_CODE_VLM = _weight(
-    "adora_code_vlm", code_vlm, f"× weight if {_NOT_LONGER}, or no wrong one is usable", (_CODE_DOWN,)
-)
+ADORA_ATTENUATE = _weight("adora_attenuate", f"× weight if unfavorable: {_NOT_LONGER}", (_DOWN,))
+ADORA_CODE_LLM = _weight("adora_code_llm", f"× weight if {_NOT_LONGER}, or none is correct", (_CODE_DOWN,))
+ADORA_CODE_VLM = _weight("adora_code_vlm", f"× weight if {_NOT_LONGER}, or no wrong one is usable", (_CODE_DOWN,))

@@ -6,13 +6,11 @@ milliseconds. A `ByStep` remembers what it has read and asks only for steps that
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core.store.files import SEALED
+from core.store.files import identity, settled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,8 +43,8 @@ class ByStep:
 
         source = lab.source(run)
         with self._lock:
-            sealed = (_mark(source.path / SEALED), source.sealed_steps)
-            here = {step: _mark(folder) for step, folder in source.live.items()}
+            sealed = (settled(source.path), source.sealed_steps)
+            here = {step: identity(folder) for step, folder in source.live.items()}
             fresh = [step for step, mark in here.items() if self._seen.get(step) != mark]
             gone = self._seen.keys() - here.keys()
             if self._frame is None or sealed != self._sealed or len(fresh) > AT_ONCE:
@@ -60,12 +58,3 @@ class ByStep:
                 self._frame = joined.sort_values("step", kind="stable", ignore_index=True)
             self._sealed, self._seen = sealed, here
             return self._frame
-
-
-def _mark(path: Path) -> tuple[int, int] | None:
-    """What changes when a folder or file is replaced; None if it is not there."""
-    try:
-        now = os.stat(path)
-    except OSError:
-        return None
-    return now.st_ino, now.st_mtime_ns

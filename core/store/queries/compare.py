@@ -1,27 +1,27 @@
 """The Compare page's questions: curves of several runs, the exam prompt by prompt, and a probe's rollouts side by side.
 
-Whole-run questions read `metrics`, `evals` and `groups`; tokens are read for one probe prompt at one step only.
+Whole-run questions are about one run and by step, so that pages can keep their answers while it grows; they read
+`metrics`, `evals` and `groups`. Tokens are read for one probe prompt at one step only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from core.store.open import Lab
+    from core.store.open import Lab, StepLab
 
 
-def metrics(lab: Lab, runs: Sequence[str]) -> pd.DataFrame:
-    """Every training step of the runs, every column of `metrics`, by run and step; traits are dicts."""
-    return lab.df(f"SELECT * FROM metrics WHERE run IN ({_marks(runs)}) ORDER BY run, step", list(runs))
+def metrics(lab: Lab | StepLab, run: str) -> pd.DataFrame:
+    """Every training step of a run, every column of `metrics`, by step; traits are dicts."""
+    return lab.df("SELECT * FROM metrics WHERE run = ? ORDER BY step", [run])
 
 
-def evals(lab: Lab, runs: Sequence[str]) -> pd.DataFrame:
-    """Every held-out evaluation of the runs, every column of `evals`, by run and step; traits are dicts."""
-    return lab.df(f"SELECT * FROM evals WHERE run IN ({_marks(runs)}) ORDER BY run, step", list(runs))
+def evals(lab: Lab | StepLab, run: str) -> pd.DataFrame:
+    """Every held-out evaluation of a run, every column of `evals`, by step; traits are dicts."""
+    return lab.df("SELECT * FROM evals WHERE run = ? ORDER BY step", [run])
 
 
 def exam(lab: Lab, run: str, step: int) -> pd.DataFrame:
@@ -33,12 +33,12 @@ def exam(lab: Lab, run: str, step: int) -> pd.DataFrame:
     )
 
 
-def probes(lab: Lab, runs: Sequence[str]) -> pd.DataFrame:
-    """Where probe prompts were answered: run, step, group, prompt_id, prompt, answer, n, correct; by step and group."""
+def probes(lab: Lab | StepLab, run: str) -> pd.DataFrame:
+    """Where a run answered probes: run, step, group, prompt_id, prompt, answer, n, correct; by step and group."""
     return lab.df(
         'SELECT run, step, "group", prompt_id, prompt, answer, n, correct FROM groups '
-        f"WHERE run IN ({_marks(runs)}) AND split = 'probe' ORDER BY step, \"group\", run",
-        list(runs),
+        "WHERE run = ? AND split = 'probe' ORDER BY step, \"group\"",
+        [run],
     )
 
 
@@ -58,7 +58,3 @@ def probe_tokens(lab: Lab, run: str, step: int, group: int) -> pd.DataFrame:
         "WHERE run = ? AND step = ? AND split = 'probe' AND \"group\" = ? ORDER BY rollout, position",
         [run, step, group],
     )
-
-
-def _marks(values: Sequence[str]) -> str:
-    return ", ".join("?" * len(values)) or "NULL"

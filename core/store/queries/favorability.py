@@ -21,13 +21,18 @@ def visits(lab: Lab, run: str) -> pd.DataFrame:
 def groups(lab: Lab | StepLab, run: str) -> pd.DataFrame:
     """One row a training group, by step and group: step, group, prompt_id, prompt, answer, n, correct, pass_rate,
     longest_correct and mean_wrong_length (tokens), length_advantage, difficulty_advantage, label (the class), weight,
-    kept, attempt.
+    kept, attempt; usable_wrong (rollouts), equal (all rewards are), mass and base_mass (summed over its rollouts; null
+    in runs recorded before these were).
     """
     return lab.df(
-        'SELECT step, "group", prompt_id, prompt, answer, n, correct, pass_rate, longest_correct, mean_wrong_length, '
-        'length_advantage, difficulty_advantage, "class" AS label, weight, kept, attempt '
-        "FROM groups WHERE run = ? AND split = 'train' ORDER BY step, \"group\"",
-        [run],
+        'SELECT g.step, g."group", g.prompt_id, g.prompt, g.answer, g.n, g.correct, g.pass_rate, g.longest_correct, '
+        'g.mean_wrong_length, g.length_advantage, g.difficulty_advantage, g."class" AS label, g.weight, g.kept, '
+        "g.attempt, r.usable_wrong, r.equal, r.mass, r.base_mass FROM groups g JOIN ("
+        '  SELECT step, "group", (count(*) FILTER (NOT correct AND NOT truncated))::INT AS usable_wrong, '
+        "  max(reward) = min(reward) AS equal, sum(mass) AS mass, sum(base_mass) AS base_mass "
+        "  FROM rollouts WHERE run = ? AND split = 'train' GROUP BY ALL"
+        ') r USING (step, "group") WHERE g.run = ? AND g.split = \'train\' ORDER BY g.step, g."group"',
+        [run, run],
     )
 
 
@@ -50,9 +55,25 @@ def shares(lab: Lab | StepLab, run: str) -> pd.DataFrame:
 
 
 def rollouts(lab: Lab | StepLab, run: str) -> pd.DataFrame:
-    """What the classes were made from, in the order of `visits`: step, group, correct, length (tokens), truncated."""
+    """What the classes were made from, in the order of `visits`: step, group, correct, length (tokens), truncated, and
+    what the update made of each: mass, base_mass (null in runs recorded before these were).
+    """
     return lab.df(
-        'SELECT step, "group", correct, length, truncated FROM rollouts '
+        'SELECT step, "group", correct, length, truncated, mass, base_mass FROM rollouts '
         "WHERE run = ? AND split = 'train' ORDER BY step, \"group\", rollout",
         [run],
+    )
+
+
+def step_mass(lab: StepLab) -> pd.DataFrame:
+    """The rows of `rollouts` for one step, with mass and base_mass summed from its tokens: for runs that were recorded
+    before rollouts had them. Empty where the step kept no tokens.
+    """
+    return lab.df(
+        'SELECT r.step, r."group", any_value(r.correct) AS correct, any_value(r.length) AS length, '
+        "any_value(r.truncated) AS truncated, "
+        "coalesce(sum(t.loss_weight * abs(t.advantage::DOUBLE)) FILTER (t.kept), 0) AS mass, "
+        "coalesce(sum(t.loss_weight * abs(t.base_advantage::DOUBLE)) FILTER (t.kept), 0) AS base_mass "
+        'FROM rollouts r JOIN tokens t USING (step, split, "group", rollout) '
+        'WHERE r.split = \'train\' GROUP BY r.step, r."group", rollout ORDER BY r."group", rollout',
     )

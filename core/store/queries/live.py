@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from core.store.files import SEALED, live_steps, table_file
+from core.store.files import identity, live_steps, settled, table_file
 from core.store.open import Lab, open_runs
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Follower:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._lock = threading.Lock()
-        self._sealed: Mark | None = None
+        self._settled: tuple[Mark | None, ...] = (None, None)
         self._seen: dict[int, Mark] = {}
         self._rows: Rows = {table: {} for table in TABLES}
         self._curves = _frames(self._rows, 0)
@@ -67,14 +67,14 @@ class Follower:
     def read(self) -> Curves:
         """Everything up to now; a run without a step gives empty frames with the column `step`. Raises StoreError."""
         with self._lock:
-            sealed = _mark(self.path / SEALED)
+            now = settled(self.path)
             folders = live_steps(self.path)
-            here = {step: mark for step, folder in folders.items() if (mark := _mark(folder))}
+            here = {step: mark for step, folder in folders.items() if (mark := identity(folder))}
             fresh = [step for step, mark in here.items() if self._seen.get(step) != mark]
             gone = self._seen.keys() - here.keys()
-            if sealed != self._sealed or len(fresh) > AT_ONCE or (gone and sealed):  # sealed: only the folders went
+            if now != self._settled or len(fresh) > AT_ONCE or (gone and any(now)):  # sealed: only the folders went
                 self._rows = _read_all(self.path)
-                self._sealed, self._seen = sealed, here
+                self._settled, self._seen = now, here
             elif fresh or gone:
                 for rows in self._rows.values():
                     for step in gone:
@@ -100,6 +100,12 @@ class Follower:
             return False
         self.steps_read += 1
         return True
+
+
+def newest_with_tokens(lab: Lab, run: str, last: int) -> int:
+    """The newest step up to `last` that has tokens: in a pack, which keeps those of some steps, an earlier one."""
+    packed = lab.source(run).packed
+    return max((step for step in packed.token_steps if step <= last), default=last) if packed else last
 
 
 def newest_rollouts(lab: Lab, run: str, step: int, count: int = 6) -> pd.DataFrame:
@@ -143,12 +149,3 @@ def _frames(rows: Rows, version: int) -> Curves:
         mass = metrics["mass_positive"] + metrics["mass_negative"]
         metrics["mass_positive_share"] = (metrics["mass_positive"] / mass).where(mass > 0)
     return Curves(metrics, frame(rows["evals"]), version)
-
-
-def _mark(path: Path) -> Mark | None:
-    """What changes when a folder or file is replaced; None if it is not there."""
-    try:
-        now = path.stat()
-    except OSError:
-        return None
-    return now.st_ino, now.st_mtime_ns

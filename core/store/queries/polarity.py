@@ -1,4 +1,4 @@
-"""The Polarity page's questions. Whole-run ones read `summary`, `rollouts`, `groups` and `metrics`; the eight cells
+"""The Polarity page's questions. Whole-run ones read `summary`, `strings`, `rollouts` and `groups`; the eight cells
 read one step's tokens.
 
 Polarity is +1 (correct) or -1 (wrong). Masses are sums of loss weight x |advantage| over kept tokens, 0 in probes.
@@ -61,6 +61,66 @@ def fields_by_step(lab: Lab | StepLab, run: str, split: str = "train") -> pd.Dat
     )
 
 
+def covariances(lab: Lab | StepLab, run: str, split: str = "train") -> pd.DataFrame:
+    """What `core.stats.covariance` needs, one row a step and polarity: step, polarity, trained (kept tokens), n (those
+    with a log-prob), and the sums over these of logprob (nats), advantage and product; over all tokens with an entropy
+    after the update changed (how many) and entropy_change (sum, nats). n is 0 where the run did not add them up.
+    """
+    return lab.df(
+        "SELECT step, polarity, coalesce(sum(n) FILTER (field = 'advantage'), 0)::BIGINT AS trained, "
+        "coalesce(sum(n) FILTER (field = 'logprob_advantage'), 0)::BIGINT AS n, "
+        "coalesce(sum(sum) FILTER (field = 'logprob'), 0) AS logprob, "
+        "coalesce(sum(sum) FILTER (field = 'advantage'), 0) AS advantage, "
+        "coalesce(sum(sum) FILTER (field = 'logprob_advantage'), 0) AS product, "
+        "coalesce(sum(n) FILTER (field = 'entropy_change'), 0)::BIGINT AS changed, "
+        "coalesce(sum(sum) FILTER (field = 'entropy_change'), 0) AS entropy_change "
+        "FROM summary WHERE run = ? AND split = ? "
+        "AND field IN ('logprob', 'advantage', 'logprob_advantage', 'entropy_change') "
+        "GROUP BY ALL ORDER BY step, polarity",
+        [run, split],
+    )
+
+
+def strings(lab: Lab, run: str, first: int, last: int, split: str = "train", most: int = 10) -> pd.DataFrame:
+    """The token strings that got the most push over the steps first..last, one row a string and polarity.
+
+    Taken are the `most` of each polarity with the largest push up, and as many down; a string that one polarity's list
+    names has a row for the other as well, if that has it. Columns: polarity, token_id, token, tokens, trained, push
+    (sum over its kept tokens of advantage x (1 - p)), change (mean change of log-prob, nats; NULL if not recorded),
+    rank (from 1, within its polarity and direction; NULL behind `most`) and kept (the most rows that a step, split and
+    polarity has: STRINGS_KEPT says that some were left out). By polarity, then |push| descending.
+    """
+    return lab.df(
+        """
+        WITH part AS MATERIALIZED (
+            SELECT step, polarity, token_id, token, tokens, trained, push, change, changed FROM strings
+            WHERE run = $run AND split = $split AND step BETWEEN $first AND $last
+        ), one AS (
+            SELECT polarity, token_id, any_value(token) AS token, sum(tokens)::BIGINT AS tokens,
+                sum(trained)::BIGINT AS trained, coalesce(sum(push), 0) AS push,
+                sum(change) / nullif(sum(changed), 0) AS change
+            FROM part GROUP BY polarity, token_id
+        ), ranked AS (
+            SELECT *, row_number() OVER (PARTITION BY polarity, push > 0 ORDER BY abs(push) DESC, token_id) AS place
+            FROM one
+        ), named AS (
+            SELECT DISTINCT token_id FROM ranked WHERE place <= $most AND push <> 0
+        ), fullest AS (
+            SELECT max(n) AS kept FROM (SELECT count(*) AS n FROM part GROUP BY step, polarity)
+        )
+        SELECT polarity, token_id, token, tokens, trained, push, change,
+            CASE WHEN place <= $most AND push <> 0 THEN place END AS rank, kept
+        FROM ranked JOIN named USING (token_id), fullest ORDER BY polarity, abs(push) DESC, token_id
+        """,
+        {"run": run, "split": split, "first": first, "last": last, "most": most},
+    )
+
+
+def has_strings(lab: Lab, run: str) -> bool:
+    """Whether the run added up what each string got; runs of earlier versions did not."""
+    return bool(lab.rows("SELECT 1 FROM strings WHERE run = ? LIMIT 1", [run]))
+
+
 def histograms(lab: Lab | StepLab, run: str, field: str, split: str = "train") -> pd.DataFrame:
     """Token counts of a summary field: step, polarity, bucket (0-based, between the field's fixed edges), n."""
     return lab.df(
@@ -92,6 +152,8 @@ def cells(lab: Lab, run: str, step: int, split: str = "train", ratio: float = 0.
     tokens whose metric is not zero. Columns: tokens, share (of all tokens of the step), mass, mass_share, base_mass,
     base_mass_share, push (sum of loss weight x |advantage| x (1 - p)), push_share, change (mean change of log-prob in
     the update, nats), and the token with the most mass: group, rollout, position. Shares of a total of 0 are NULL.
+    For `core.stats.covariance`: n, logprob, advantage, product, changed and entropy_change as in `covariances`, and the
+    same of all tokens of the step as all_n, all_logprob, ...
     """
     return lab.step(run, step).df(
         """
@@ -100,7 +162,10 @@ def cells(lab: Lab, run: str, step: int, split: str = "train", ratio: float = 0.
                 coalesce(t.loss_weight * abs(t.advantage), 0) * t.kept::INT AS mass,
                 coalesce(t.loss_weight * abs(t.base_advantage), 0) * t.kept::INT AS base_mass,
                 coalesce(t.loss_weight * abs(t.advantage) * (1 - exp(t.sampler_logprob)), 0) * t.kept::INT AS push,
-                t.after_logprob - t.trainer_logprob AS change
+                t.after_logprob - t.trainer_logprob AS change,
+                CASE WHEN t.kept AND isfinite(t.trainer_logprob) THEN t.trainer_logprob::DOUBLE END AS logprob,
+                CASE WHEN t.kept AND isfinite(t.trainer_logprob) THEN t.advantage::DOUBLE END AS advantage,
+                t.entropy_after::DOUBLE - t.entropy AS entropy_change
             FROM tokens t JOIN rollouts r USING (run, step, split, "group", rollout)
             WHERE run = ? AND step = ? AND split = ?
         ), long AS (
@@ -115,14 +180,21 @@ def cells(lab: Lab, run: str, step: int, split: str = "train", ratio: float = 0.
             SELECT *, 'low' AS "end" FROM ranked WHERE from_low <= take
             UNION ALL SELECT *, 'high' FROM ranked WHERE from_high <= take
         ), total AS (
-            SELECT count(*) AS tokens, sum(mass) AS mass, sum(base_mass) AS base_mass, sum(push) AS push FROM one
+            SELECT count(*) AS tokens, sum(mass) AS mass, sum(base_mass) AS base_mass, sum(push) AS push,
+                count(logprob) AS all_n, coalesce(sum(logprob), 0) AS all_logprob,
+                coalesce(sum(advantage), 0) AS all_advantage, coalesce(sum(logprob * advantage), 0) AS all_product,
+                count(entropy_change) AS all_changed, coalesce(sum(entropy_change), 0) AS all_entropy_change
+            FROM one
         )
         SELECT polarity, metric, "end", count(*) AS tokens, count(*) / any_value(total.tokens) AS share,
             sum(m.mass) AS mass, sum(m.mass) / nullif(any_value(total.mass), 0) AS mass_share,
             sum(m.base_mass) AS base_mass, sum(m.base_mass) / nullif(any_value(total.base_mass), 0) AS base_mass_share,
             sum(m.push) AS push, sum(m.push) / nullif(any_value(total.push), 0) AS push_share, avg(change) AS change,
             arg_max("group", m.mass) AS "group", arg_max(rollout, m.mass) AS rollout,
-            arg_max(position, m.mass) AS position
+            arg_max(position, m.mass) AS position,
+            count(logprob) AS n, coalesce(sum(logprob), 0) AS logprob, coalesce(sum(advantage), 0) AS advantage,
+            coalesce(sum(logprob * advantage), 0) AS product, count(entropy_change) AS changed,
+            coalesce(sum(entropy_change), 0) AS entropy_change, any_value(COLUMNS('^all_'))
         FROM member m, total GROUP BY polarity, metric, "end" ORDER BY polarity DESC, metric DESC, "end"
         """,
         [run, step, split, ratio],

@@ -20,8 +20,9 @@ FAKE_WORKER = Path(__file__).with_name("fake_worker.py")
 
 @pytest.fixture(autouse=True)
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder of runs; whatever still runs in it at the end is killed."""
+    """An empty folder of runs, without shipped examples; whatever still runs in it at the end is killed."""
     folder = tmp_path / "runs"
+    monkeypatch.setattr("core.runs.folders.EXAMPLES", tmp_path / "no examples")
     monkeypatch.setenv("ADVANTAGE_LAB_RUNS", str(folder))
     monkeypatch.setenv("ADVANTAGE_LAB_LOCKS", str(tmp_path / "locks"))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))

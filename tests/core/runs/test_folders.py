@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from core.config import dump, parse_run
 from core.runs import RunError, folders, get_run, list_runs, runs_root
 from core.runs.folders import is_run_id, new_id, slug
 from core.runs.status import Status, write_status
+from core.store import StoreError, open_runs
 
 
 def make(folder: Path, created: float = 1.0, **settings: object) -> Path:
@@ -80,6 +82,24 @@ def test_what_is_not_a_run_is_not_listed(root: Path) -> None:
     (root / "file").write_text("")
     (root / "presets" / "config.yaml").write_text("steps: 1")
     assert [run.id for run in list_runs(root, examples=False)] == ["run"]
+
+
+def test_the_examples_own_folder_lists_examples(examples: Path) -> None:
+    make(examples / "example")
+    assert [run.example for run in list_runs(examples)] == [get_run(examples, "example").example] == [True]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_that_may_not_be_read_breaks_no_list(root: Path) -> None:
+    make(root / "open")
+    shut = make(root / "shut")
+    shut.chmod(0)
+    try:
+        assert [run.id for run in list_runs(root)] == ["open"]
+        with pytest.raises(StoreError, match="may not be read by this user"):
+            open_runs([shut])
+    finally:
+        shut.chmod(0o700)
 
 
 def test_no_folder_no_runs(tmp_path: Path) -> None:

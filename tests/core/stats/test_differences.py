@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from core.stats.differences import area, final, first_reach, over_prompts, over_seeds, smooth, t_quantile
+from core.stats.differences import area, final, first_reach, over_seeds, smooth, t_quantile
 
 NAN = math.nan
 
@@ -48,22 +48,6 @@ def test_welch_covers_the_truth_as_often_as_it_says() -> None:
         for found in (over_seeds(rng.normal(0.1, 1, 3), rng.normal(0, 2, 3)) for _ in range(400))
     )
     assert 0.92 <= hits / 400 <= 0.99
-
-
-def test_prompts_are_paired_so_their_difficulty_cancels() -> None:
-    rng = np.random.default_rng(1)
-    easy = rng.random(60)
-    found = over_prompts(np.clip(easy + 0.05, 0, 1.1), easy)
-    assert found.value == pytest.approx(0.05, abs=1e-9)
-    assert found.low == pytest.approx(0.05, abs=1e-9)
-    assert found.unit == "prompts"
-    wide = over_prompts(rng.permutation(easy) + 0.05, easy)
-    assert wide.high - wide.low > 0.1
-    assert over_prompts(easy, easy[::-1]) == over_prompts(easy, easy[::-1])
-
-
-def test_fewer_than_five_prompts_say_nothing() -> None:
-    assert not over_prompts([1, 1, 1, 1], [0, 0, 0, 0]).has_interval
 
 
 def test_area_is_the_mean_height() -> None:

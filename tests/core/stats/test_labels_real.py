@@ -10,7 +10,9 @@ from core.engines.base import SampleKey, Sampling
 from core.engines.transformers import TransformersEngine
 from core.models.load import load_model
 from core.stats.classes import CLASSES, class_rule
-from core.stats.labels import Visits, flip_by_resampling, simulate
+from core.stats.known import flip_by_resampling
+from core.stats.labels import by_size, simulate
+from core.stats.policies import Visits
 from core.tasks import get_task
 
 PROBES, GROUPS, G = 6, 200, 8
@@ -61,6 +63,14 @@ def test_three_visits_say_what_two_hundred_groups_show(
             print("  pass rate {:.2f}: truth {:.2f}, estimate {:.2f}, redrawing {:.2f}; "
                   "P(favorable) {:.2f}, estimate {:.2f}".format(*row))  # fmt: skip
         print(f"  mean: truth {truth.mean():.3f}, estimate {estimate.mean():.3f}, redrawing {naive.mean():.3f}")
+    for size in (2, 32):
+        joined = rule.labels(*(part.reshape(-1, size) for part in groups)).reshape(PROBES, -1)
+        share_of = np.stack([(joined == index).mean(axis=1) for index in range(len(CLASSES))], axis=1)
+        real = 1 - (share_of * (share_of * joined.shape[1] - 1)).sum(axis=1) / (joined.shape[1] - 1)
+        other = by_size(visits, rule, [size]).flip[0, middle]
+        with capsys.disabled():
+            print(f"  in groups of {size}: truth {real.mean():.3f}, estimate {other.mean():.3f}")
+        assert other.mean() == pytest.approx(real.mean(), abs=0.07)
     assert estimate.mean() == pytest.approx(truth.mean(), abs=0.06)
     assert abs(estimate.mean() - truth.mean()) < abs(naive.mean() - truth.mean())
     assert favorable.mean() == pytest.approx(share[:, 0].mean(), abs=0.1)

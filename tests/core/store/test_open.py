@@ -242,6 +242,16 @@ def test_a_step_that_vanishes_is_looked_for_once_more(run_dir: Path) -> None:
     assert lab.rows("SELECT step FROM tokens") == []
 
 
+def test_a_limit_of_memory_holds_after_looking_once_more(run_dir: Path) -> None:
+    lab = open_runs([run_dir])
+    lab.limit_memory(100)
+    limit = "SELECT current_setting('memory_limit') AS most"
+    assert lab.rows(limit) == [{"most": "95.3 MiB"}]  # of 1,024 x 1,024 bytes
+    shutil.rmtree(run_dir / "steps")
+    assert lab.rows("SELECT step FROM tokens") == []
+    assert lab.rows(limit) == [{"most": "95.3 MiB"}]
+
+
 def test_many_threads_query_one_lab(runs: dict[str, Path]) -> None:
     lab = open_runs(runs.values())
     expected = {run: lab.rows("SELECT count(*) AS n FROM tokens WHERE run = ?", [run])[0]["n"] for run in lab.runs}

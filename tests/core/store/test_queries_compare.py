@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+
+import pandas as pd
 import pytest
 
 from core.store import Lab, open_runs
 from core.store.queries import compare as queries
+from core.store.queries.by_step import ByStep
 from tests.synthetic import make_run
 
 RUNS = ["a", "b", "queued"]
@@ -20,20 +24,33 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     return open_runs([root / name for name in RUNS])
 
 
-def test_metrics_and_evals_of_all_runs_in_order(lab: Lab) -> None:
-    metrics, evals = queries.metrics(lab, RUNS), queries.evals(lab, RUNS)
-    assert metrics[["run", "step"]].apply(tuple, axis=1).tolist() == [("a", s) for s in range(5)] + [
-        ("b", s) for s in range(3)
-    ]
-    assert evals[["run", "step"]].apply(tuple, axis=1).tolist() == [("a", 0), ("a", 4), ("a", 5), ("b", 0)]
-    assert set(metrics["traits"].iloc[0]) == {"self_check"}
-    assert queries.metrics(lab, ["b"])["run"].unique().tolist() == ["b"]
-    assert queries.metrics(lab, []).empty
+def test_metrics_and_evals_of_a_run_in_order(lab: Lab) -> None:
+    assert queries.metrics(lab, "a")["step"].tolist() == [0, 1, 2, 3, 4]
+    assert queries.evals(lab, "a")["step"].tolist() == [0, 4, 5]
+    assert queries.metrics(lab, "b")["step"].tolist() == [0, 1, 2] and queries.evals(lab, "b")["step"].tolist() == [0]
+    assert set(queries.metrics(lab, "a")["traits"].iloc[0]) == {"self_check"}
+    assert queries.metrics(lab, "b")["run"].unique().tolist() == ["b"]
+    for query in (queries.metrics, queries.evals, queries.probes):
+        assert query(lab, "queued").empty
+
+
+@pytest.mark.parametrize("query", [queries.metrics, queries.evals, queries.probes])
+def test_whole_run_questions_are_kept_up_to_date_step_by_step(tmp_path, query) -> None:
+    make_run(tmp_path, "r", steps=9, prompts=3, group_size=4)
+    kept = tmp_path / "kept"
+    shutil.move(tmp_path / "r" / "steps" / "step=000008", kept)
+    follower = ByStep(query)
+    with open_runs([tmp_path / "r"]) as lab:
+        before = len(follower.read(lab, "r"))
+    shutil.move(kept, tmp_path / "r" / "steps" / "step=000008")
+    with open_runs([tmp_path / "r"]) as lab:
+        pd.testing.assert_frame_equal(follower.read(lab, "r"), query(lab, "r"))
+        assert len(query(lab, "r")) > before and follower.full_reads == 1
 
 
 def test_the_exam_prompt_by_prompt_is_the_recorded_pass_rate(lab: Lab) -> None:
     exam = queries.exam(lab, "a", 5)
-    recorded = queries.evals(lab, ["a"]).set_index("step").loc[5]
+    recorded = queries.evals(lab, "a").set_index("step").loc[5]
     assert len(exam) == exam["prompt_id"].nunique() == recorded["prompts"]
     assert exam["pass_rate"].mean() == pytest.approx(recorded["pass_at_1"])
     assert (exam["n"] == recorded["rollouts"]).all()
@@ -42,8 +59,7 @@ def test_the_exam_prompt_by_prompt_is_the_recorded_pass_rate(lab: Lab) -> None:
 
 
 def test_probe_rollouts_and_tokens_of_one_group(lab: Lab) -> None:
-    probes = queries.probes(lab, RUNS)
-    assert set(probes["run"]) == {"a", "b"}
+    probes = pd.concat([queries.probes(lab, run) for run in ("a", "b")])
     assert probes[probes["step"] == 0].groupby("prompt_id")["run"].nunique().tolist() == [2, 2]
     group = int(probes[(probes["run"] == "b") & (probes["step"] == 0)]["group"].iloc[1])
     rollouts, tokens = queries.probe_rollouts(lab, "b", 0, group), queries.probe_tokens(lab, "b", 0, group)

@@ -67,6 +67,31 @@ def test_rollouts_rebuild_the_groups_numbers(lab: Lab) -> None:
     )
 
 
+@pytest.mark.parametrize("run", ["one", "adora"])
+def test_groups_bring_what_their_rollouts_had(lab: Lab, run: str) -> None:
+    groups = queries.groups(lab, run).set_index(["step", "group"])
+    rollouts = lab.df("SELECT * FROM rollouts WHERE run = ? AND split = 'train'", [run])
+    usable = (~rollouts["correct"] & ~rollouts["truncated"]).groupby([rollouts["step"], rollouts["group"]]).sum()
+    by_group = rollouts.groupby(["step", "group"])
+    assert (groups["usable_wrong"] == usable).all() and usable.gt(0).any() and usable.eq(0).any()
+    assert (groups["equal"] == (by_group["reward"].max() == by_group["reward"].min())).all() and groups["equal"].any()
+    for name in ("mass", "base_mass"):
+        assert groups[name].tolist() == pytest.approx(by_group[name].sum().tolist()) and groups[name].sum() > 0
+    if run == "adora":
+        down = groups[groups["weight"] < 0.5]
+        assert down["mass"].tolist() == pytest.approx((0.1 * down["base_mass"]).tolist()) and down["mass"].sum() > 0
+
+
+@pytest.mark.parametrize("run", ["one", "adora"])
+def test_the_mass_of_one_step_is_found_in_its_tokens_too(lab: Lab, run: str) -> None:
+    rollouts = queries.rollouts(lab, run)
+    mine = rollouts[rollouts["step"] == 2].reset_index(drop=True)
+    found = queries.step_mass(lab.step(run, 2))
+    assert found[["step", "group", "correct", "length"]].equals(mine[["step", "group", "correct", "length"]])
+    for name in ("mass", "base_mass"):
+        assert found[name].tolist() == pytest.approx(mine[name].tolist(), rel=1e-5, abs=1e-9) and mine[name].sum() > 0
+
+
 def test_a_run_without_steps_gives_empty_frames(tmp_path: Path) -> None:
     make_run(tmp_path, "queued", state="queued")
     lab = open_runs([tmp_path / "queued"])

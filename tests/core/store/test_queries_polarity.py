@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from core.stats.covariance import Sums, contribution
 from core.store import Lab, open_runs
 from core.store.queries import polarity as query
 from tests.synthetic import make_run
@@ -110,6 +111,75 @@ def test_a3po_moves_mass_into_its_two_cells(lab):
     assert got.loc[(1, "probability", "high"), "mass"] == pytest.approx(
         got.loc[(1, "probability", "high"), "base_mass"], rel=1e-5
     )
+
+
+KEPT = (
+    'SELECT r.step, t."group", t.rollout, position, r.polarity, trainer_logprob::DOUBLE AS l, '
+    "t.advantage::DOUBLE AS a, t.entropy_after::DOUBLE - t.entropy AS change, sampler_logprob AS p, t.kept AS kept "
+    "FROM tokens t JOIN rollouts r USING (run, step, split, \"group\", rollout) WHERE run = ? AND split = 'train' "
+    'ORDER BY r.step, t."group", t.rollout, position'
+)
+
+
+@pytest.mark.parametrize("run", ["live", "sealed"])
+def test_covariances_are_those_of_the_kept_tokens(lab, run):
+    got, tokens = query.covariances(lab, run), lab.df(KEPT, [run])
+    assert (got["trained"] == got["n"]).all() and got["changed"].sum() == len(tokens)
+    for step, part in got.groupby("step"):
+        every = tokens[tokens["step"] == step]
+        kept = every[every["kept"]]
+        sums = Sums(*(part[name].to_numpy(float) for name in ("n", "logprob", "advantage", "product")))
+        exact = np.cov(kept["l"], kept["a"], bias=True)[0, 1]
+        assert contribution(sums, sums.total()).sum() == pytest.approx(exact, rel=1e-4)
+        for polarity, side in every.groupby("polarity"):
+            row = part[part["polarity"] == polarity].iloc[0]
+            assert row["entropy_change"] == pytest.approx(side["change"].sum(), rel=1e-4)
+
+
+def test_a_cell_adds_the_terms_of_its_own_tokens_to_the_covariance(lab):
+    tokens = lab.df(KEPT, ["live"])
+    tokens = tokens[tokens["step"] == 2]
+    kept = tokens[tokens["kept"]]
+    assert 0 < len(kept) < len(tokens)  # a group that was sampled anew is among them
+    tokens["term"] = (kept["l"] - kept["l"].mean()) * (kept["a"] - kept["a"].mean()) / len(kept)
+    term = change = 0.0
+    for _, part in tokens[tokens["polarity"] == -1].groupby(["group", "rollout"]):
+        high = part.sort_values(["p", "position"], ascending=[False, True]).head(max(1, int(0.2 * len(part))))
+        term, change = term + high["term"].sum(), change + high["change"].sum()
+    cell = query.cells(lab, "live", 2).set_index(["polarity", "metric", "end"]).loc[(-1, "probability", "high")]
+    names = ("n", "logprob", "advantage", "product")
+    part, whole = (Sums(*(np.array(float(cell[f"{of}{name}"])) for name in names)) for of in ("", "all_"))
+    assert contribution(part, whole) == pytest.approx(term, rel=1e-6)
+    assert contribution(whole, whole) == pytest.approx(tokens["term"].sum(), rel=1e-6)
+    assert cell["entropy_change"] == pytest.approx(change, rel=1e-6)
+    assert cell["all_entropy_change"] == pytest.approx(tokens["change"].sum(), rel=1e-6)
+    assert cell["all_changed"] == len(tokens) and cell["changed"] == cell["tokens"]
+
+
+@pytest.mark.parametrize("run", ["live", "sealed"])
+def test_strings_are_ranked_by_their_push_over_the_window(lab, run):
+    got = query.strings(lab, run, 1, 2, most=3)
+    exact = lab.df(
+        "SELECT r.polarity, token_id, token, count(*) AS tokens, count_if(t.kept) AS trained, "
+        "sum(t.advantage * (1 - exp(sampler_logprob::DOUBLE))) FILTER (t.kept) AS push, "
+        "avg(after_logprob::DOUBLE - trainer_logprob) AS change "
+        'FROM tokens t JOIN rollouts r USING (run, step, split, "group", rollout) '
+        "WHERE run = ? AND split = 'train' AND step BETWEEN 1 AND 2 GROUP BY ALL",
+        [run],
+    ).fillna({"push": 0.0})
+    top = []
+    for polarity in (-1, 1):
+        side = exact[exact["polarity"] == polarity].sort_values("push")
+        top += [(polarity, token) for token in side[side["push"] < 0]["token_id"].head(3)]
+        top += [(polarity, token) for token in side[side["push"] > 0]["token_id"].tail(3)]
+    ranked = got[got["rank"].notna()]
+    assert set(zip(ranked["polarity"], ranked["token_id"], strict=True)) == set(top) and len(top) >= 3
+    both = got.merge(exact, on=["polarity", "token_id", "token"], suffixes=("", "_exact"))
+    assert len(both) == len(got)
+    for name in ("tokens", "trained", "push", "change"):
+        assert np.allclose(both[name], both[f"{name}_exact"], rtol=1e-5), name
+    assert set(got["token_id"]) == {token for _, token in top}
+    assert query.strings(lab, run, 90, 99).empty
 
 
 def test_a_step_that_is_not_there_is_empty(lab):

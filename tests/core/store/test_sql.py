@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import shutil
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 
-from core.store import StoreError, open_runs
-from core.store.sql import query
+from core.store import StoreError, open_runs, schema, sql_worker
+from core.store.sql import Result, query, result_of
 from tests.synthetic import make_run
 
 
@@ -22,6 +26,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     sealed = make_run(root, "sealed", method="dapo", steps=3, prompts=3, group_size=4, sealed=True)
     shutil.rmtree(sealed / "steps")
     return [sealed, make_run(root, "live", method="a3po", steps=2, prompts=3, group_size=4, state="running")]
+
+
+def ask(paths: list[Path], sql: str, max_rows: int = 10_000, max_bytes: int = 2**30) -> Result:
+    """What a query's process would answer, without the half second that a process takes."""
+    out = io.BytesIO()
+    sql_worker.answer(out, paths, sql, 20.0, max_rows, "1GB", 2, max_bytes)
+    return result_of(out.getvalue(), 20.0)
 
 
 def disk(root: Path) -> dict[str, str]:
@@ -46,7 +57,7 @@ def disk(root: Path) -> dict[str, str]:
     ],
 )  # fmt: skip
 def test_queries_say_what_the_views_of_the_pages_say(runs: list[Path], sql: str) -> None:
-    result = query(runs, sql)
+    result = ask(runs, sql)
     expected = open_runs(runs).rows(sql)
     assert [dict(zip(result.columns, row, strict=True)) for row in result.rows] == expected
     assert not result.truncated
@@ -56,13 +67,19 @@ def test_queries_say_what_the_views_of_the_pages_say(runs: list[Path], sql: str)
 
 @pytest.mark.parametrize("sql", ["SHOW TABLES", "DESCRIBE tokens", "SUMMARIZE metrics"])
 def test_looking_around_works(runs: list[Path], sql: str) -> None:
-    assert len(query(runs, sql).rows) >= 6
+    assert len(ask(runs, sql).rows) >= 6
 
 
 def test_rows_beyond_the_limit_are_cut_and_it_says_so(runs: list[Path]) -> None:
-    result = query(runs, "SELECT * FROM range(1000000000)", max_rows=7)
-    assert (result.rows, result.truncated) == ([(i,) for i in range(7)], True)
-    assert not query(runs, "SELECT * FROM range(7)", max_rows=7).truncated
+    result = ask(runs, "SELECT * FROM range(1000000000)", max_rows=700)
+    assert (result.rows, result.truncated) == ([(i,) for i in range(700)], True)
+    whole = ask(runs, "SELECT * FROM range(700)", max_rows=700)
+    assert (len(whole.rows), whole.truncated) == (700, False)
+
+
+def test_rows_that_are_too_much_to_send_are_refused(runs: list[Path]) -> None:
+    with pytest.raises(StoreError, match="rows are already too much to send"):
+        ask(runs, "SELECT repeat('x', 10000) FROM range(100000)", max_bytes=10_000_000)
 
 
 @pytest.mark.parametrize(
@@ -97,26 +114,45 @@ def test_rows_beyond_the_limit_are_cut_and_it_says_so(runs: list[Path]) -> None:
         ("WITH x AS (INSERT INTO sealed_0.main.metrics (step) VALUES (9) RETURNING *) SELECT * FROM x", "not INSERT"),
         ("WITH x AS (DELETE FROM live.tokens RETURNING *) SELECT count(*) FROM x", "not DELETE"),
         ("WITH x AS (UPDATE sealed_0.main.metrics SET reward = 9 RETURNING *) SELECT * FROM x", "not UPDATE"),
-        ("SELECT * FROM query('WITH x AS (COPY (SELECT 1) TO ''{out}'') SELECT 1')", "function query cannot"),
-        ("SELECT * FROM QUERY_TABLE('tok' || 'ens')", "function query_table cannot"),
+        ("SELECT * FROM query('WITH x AS (COPY (SELECT 1) TO ''{out}'') SELECT 1')", "table function query cannot"),
+        ("SELECT * FROM QUERY_TABLE('tok' || 'ens')", "table function query_table cannot"),
         ("SELECT * FROM json_execute_serialized_sql(json_serialize_sql('SELECT 1'))", "serialized_sql cannot"),
-        ("SELECT * FROM read_csv('{secret}')", "Cannot access file"),
-        ("SELECT * FROM read_text('{secret}')", "Cannot access file"),
-        ("SELECT * FROM '{secret}'", "Cannot access file"),
-        ("SELECT * FROM read_parquet('{live}/steps/*/tokens.parquet')", "Cannot access"),
-        ("SELECT * FROM glob('/*')", "Cannot access"),
-        ("SELECT * FROM sniff_csv('{secret}')", "Cannot access file"),
-        ("SELECT * FROM read_json('http://localhost:9/x')", "Cannot access file"),
-        ("SELECT getenv('HOME')", "does not exist"),
-        ("SELECT * FROM sqlite_scan('{secret}', 'x')", "sqlite_scan"),
+        ("SELECT * FROM histogram_values(tokens, entropy)", "histogram_values cannot"),
+        ("SELECT * FROM read_csv('{secret}')", "table function read_csv cannot"),
+        ("SELECT (SELECT max(content) FROM read_text('{secret}'))", "read_text cannot"),
+        ("DESCRIBE FROM read_csv('{secret}')", "read_csv cannot"),
+        ("SELECT * FROM metrics, LATERAL (FROM glob('/*'))", "glob cannot"),
+        ("SELECT * FROM '{secret}'", "does not exist; there are metrics"),
+        ("SUMMARIZE '{secret}'", "does not exist; there are metrics"),
+        ('WITH a AS (FROM "{secret}") FROM a', "does not exist; there are metrics"),
+        ('WITH a AS (WITH "{secret}" AS (SELECT 1) SELECT 1) SELECT * FROM "{secret}"', "Cannot access file"),
+        ("SELECT path FROM duckdb_databases WHERE (WITH duckdb_databases AS (SELECT 1) SELECT 1) = 1", "another name"),
+        ("WITH a AS (FROM Pragma_Database_List), PRAGMA_database_list AS (SELECT 1) FROM a", "another name"),
+        ("SELECT * FROM sealed_0.main.sealed_steps", "sealed_0.main.sealed_steps does not exist"),
+        ("SELECT * FROM sealed_0.main.tokens", "sealed_0.main.tokens does not exist"),
+        ("SELECT * FROM live.tokens", "live.tokens does not exist"),
+        ("SELECT * FROM information_schema.tables", "information_schema.tables does not exist"),
+        ("SELECT * FROM duckdb_settings()", "duckdb_settings cannot"),
+        ("SELECT path FROM duckdb_databases()", "duckdb_databases cannot"),
+        ("SELECT * FROM duckdb_databases", "duckdb_databases does not exist"),
+        ("FROM pragma_database_list", "pragma_database_list does not exist"),
+        ("SELECT * FROM duckdb_secrets()", "duckdb_secrets cannot"),
+        ("SELECT * FROM enable_profiling(save_location = '{out}')", "enable_profiling cannot"),
+        ("SELECT * FROM checkpoint('sealed_0')", "checkpoint cannot"),
+        ("SHOW DATABASES", "only SHOW TABLES, DESCRIBE and SUMMARIZE"),
+        ("SHOW temp_directory", "only SHOW TABLES, DESCRIBE and SUMMARIZE"),
+        ("SHOW TABLES FROM sealed_0", "only SHOW TABLES, DESCRIBE and SUMMARIZE"),
+        ("SELECT current_setting('temp_directory')", "function current_setting cannot"),
+        ("SELECT write_log('x', level := 'WARN')", "function write_log cannot"),
+        ("SELECT sleep_ms(100000)", "function sleep_ms cannot"),
+        ("SELECT getenv('HOME')", "function getenv cannot"),
+        ("SELECT * FROM sqlite_scan('{secret}', 'x')", "sqlite_scan cannot"),
         ("SELECT * FROM secret_variable", "does not exist"),
         ("SELECT * FROM nope", "nope does not exist"),
         ("SELECT reward FROM metrics WHERE step = ?", "has parameters"),
         ("SELECT reward FROM metrics WHERE step = $step", "has parameters"),
         ("SELEC 1", "Parser Error"),
-        ("SELECT '\udcff'", "not valid UTF-8"),
         ("SELECT " + "+".join(["1"] * 900), "nested too deeply"),
-        ("SELECT '" + "x" * 100_000 + "'", "at most 100000 are allowed"),
     ],
 )  # fmt: skip
 def test_attacks_are_refused_and_leave_no_trace(runs: list[Path], tmp_path: Path, sql: str, told: str) -> None:
@@ -125,11 +161,78 @@ def test_attacks_are_refused_and_leave_no_trace(runs: list[Path], tmp_path: Path
     secret_variable = [1, 2, 3]
     before = disk(runs[0].parent)
     with pytest.raises(StoreError, match=told) as refused:
-        query(runs, sql.format(out=tmp_path / "out", secret=secret, live=runs[1]))
+        ask(runs, sql.format(out=tmp_path / "out", secret=secret))
     assert "\n" not in str(refused.value)
     assert os.listdir(tmp_path) == ["secret.csv"]
     assert disk(runs[0].parent) == before
     assert secret_variable
+
+
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        ("SELECT '\udcff'", "not valid UTF-8"),
+        ("SELECT '" + "x" * 100_000 + "'", "at most 100000 are allowed"),
+    ],
+)
+def test_a_text_that_is_no_statement_starts_nothing(runs: list[Path], sql: str, told: str) -> None:
+    with pytest.raises(StoreError, match=told):
+        query(runs, sql)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM read_csv('{secret}')",
+        "SELECT * FROM '{secret}'",
+        "SELECT * FROM read_parquet('{live}/steps/*/tokens.parquet')",
+        "SELECT * FROM read_blob('{live}/config.yaml')",
+        "SELECT * FROM glob('/*')",
+        "SELECT * FROM sniff_csv('{secret}')",
+        "SELECT * FROM read_json('http://localhost:9/x')",
+        "SELECT * FROM duckdb_secrets()",
+        "SELECT * FROM enable_logging()",
+        "COPY (SELECT 1) TO '{out}'",
+        "COPY (SELECT 1) TO '{live}/steps/step=000009/metrics.parquet'",
+        "ATTACH '{out}' AS x",
+        "EXPORT DATABASE '{out}'",
+        "SET enable_external_access = true",
+        "SET allowed_directories = ['/']",
+        "RESET lock_configuration",
+        "LOAD httpfs",
+        "INSERT INTO sealed_0.main.metrics (step) VALUES (9)",
+        "DELETE FROM sealed_0.main.tokens",
+    ],
+)
+def test_the_door_is_shut_even_to_what_a_reading_of_the_statement_would_miss(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str
+) -> None:
+    monkeypatch.setattr(sql_worker, "checked", lambda connection, sql: set(schema.TABLES))
+    secret = tmp_path / "secret.csv"
+    secret.write_text("a,b\n1,2\n")
+    before = disk(runs[0].parent)
+    with pytest.raises(StoreError, match=r"disabled|read-only|locked|Cannot access"):
+        ask(runs, sql.format(out=tmp_path / "out", secret=secret, live=runs[1]))
+    assert os.listdir(tmp_path) == ["secret.csv"]
+    assert disk(runs[0].parent) == before
+
+
+@pytest.mark.parametrize(
+    ("sql", "place"),
+    [
+        ("SELECT rewrd\nFROM metrics", r'Candidate bindings: "reward".* \(line 1, column 8\)'),
+        ("SELECT step,\n  nope(reward)\nFROM metrics", r"\(line 2, column 3\)"),
+        ("SELECT " + "1 + " * 100 + "rewrd FROM metrics", r"\(line 1, column 408\)"),
+        ("SELECT step FROM metrics WHERE group = 1", r'write "group" \(line 1, column 32\)'),
+        ("SELECT reward FROM metrics WHERE reward > 'much'", r"string 'much' to DOUBLE \(line 1, column 43\)"),
+    ],
+)  # fmt: skip
+def test_an_error_says_where_it_is(runs: list[Path], sql: str, place: str) -> None:
+    with pytest.raises(StoreError, match=place):
+        ask(runs, sql)
+
+
+DOUBLING = ", ".join(f"a{i} AS (SELECT * FROM a{i - 1} x, a{i - 1} y)" for i in range(1, 24))
 
 
 @pytest.mark.parametrize(
@@ -138,18 +241,35 @@ def test_attacks_are_refused_and_leave_no_trace(runs: list[Path], tmp_path: Path
         "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE (a.range * b.range) % 7 = 3",
         "WITH RECURSIVE c AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c",
         "SELECT count(*) FROM tokens a, tokens b, tokens c WHERE a.entropy + b.entropy > c.entropy",
+        f"WITH a0 AS (SELECT 1 AS v), {DOUBLING} FROM a23",
     ],
+    ids=["cross join", "recursion", "tokens cubed", "a plan that doubles with every line"],
 )
 def test_a_query_that_runs_away_is_stopped(runs: list[Path], sql: str) -> None:
     started = time.perf_counter()
     with pytest.raises(StoreError, match=r"stopped after 0\.5 s"):
         query(runs, sql, timeout_s=0.5)
     assert time.perf_counter() - started < 10
+    assert not workers()
 
 
-def test_a_query_that_needs_too_much_memory_is_refused(runs: list[Path]) -> None:
+def test_the_progress_bar_of_a_slow_query_is_not_taken_for_its_answer(runs: list[Path]) -> None:
+    bar_after_s = 2.0
+    with pytest.raises(StoreError, match=r"stopped after 3 s"):
+        query(runs, "SELECT count(*) FROM range(10000000000) t(a) WHERE hash(a) % 7 = 1", timeout_s=bar_after_s + 1)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT list(range) FROM range(100000000)",
+        "SELECT format('{:>2000000000}', 'x')",
+        "SELECT repeat('x', 1000000) FROM range(10000)",
+    ],
+)
+def test_a_query_that_needs_too_much_memory_is_refused(runs: list[Path], sql: str) -> None:
     with pytest.raises(StoreError, match="needs more than 100MB of memory"):
-        query(runs, "SELECT list(range) FROM range(100000000)", memory="100MB")
+        query(runs, sql, memory="100MB")
 
 
 def test_nothing_is_left_in_the_temporary_folder(
@@ -160,12 +280,58 @@ def test_nothing_is_left_in_the_temporary_folder(
     assert os.listdir(tmp_path) == []
 
 
+def test_the_process_of_a_query_knows_no_secret_of_this_ones_environment_and_ends_with_who_waits(
+    runs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET_TOKEN", "abc")
+    seen: list[str] = []
+
+    def look(seconds: float) -> None:
+        for worker in workers():
+            seen.extend(worker.environ())
+        if seconds > 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        query(runs, "SELECT count(*) FROM range(1000000000000)", waiting=look)
+    assert "TMPDIR" in seen
+    assert not {"SECRET_TOKEN", "HOME"} & set(seen)
+    assert not workers()
+
+
+def test_a_process_that_cannot_start_is_said_so(runs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("core.store.sql.WORKER", (sys.executable, "-m", "core.store.nowhere"))
+    with pytest.raises(StoreError, match=r"process failed \(exit status 1\)"):
+        query(runs, "SELECT 1")
+
+
+def test_two_queries_at_once_do_not_mind_each_other(runs: list[Path]) -> None:
+    asked = ["SELECT count(*) FROM tokens", "SELECT count(*) FROM rollouts"]
+    with ThreadPoolExecutor(2) as pool:
+        both = [result.rows for result in pool.map(lambda sql: query(runs, sql), asked)]
+    assert both == [ask(runs, sql).rows for sql in asked]
+
+
+def test_all_kinds_of_values_come_back(runs: list[Path]) -> None:
+    sql = "SELECT 1.5::DECIMAL(9, 2), 10::HUGEINT * 10, DATE '2026-01-01', [1, NULL], MAP {'b': 2.0}, '\\xAA'::BLOB"
+    assert query(runs, sql).rows == ask(runs, sql).rows
+
+
+def workers() -> list[psutil.Process]:
+    """The processes of queries that this one has started and that still run."""
+    found = []
+    for child in psutil.Process().children():
+        try:
+            found += [child] if "core.store.sql_worker" in child.cmdline() else []
+        except psutil.Error:
+            continue
+    return found
+
+
 def test_a_step_that_is_swept_away_meanwhile_is_no_error(
     runs: list[Path], run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from core.store import sql as module
-
-    real = module.find_all
+    real = sql_worker.find_all
     calls = []
 
     def find_then_sweep(*args: object) -> object:
@@ -175,6 +341,6 @@ def test_a_step_that_is_swept_away_meanwhile_is_no_error(
         calls.append(1)
         return found
 
-    monkeypatch.setattr(module, "find_all", find_then_sweep)
-    assert query([run_dir], "SELECT DISTINCT step FROM tokens ORDER BY step").rows == [(0,), (2,), (3,)]
+    monkeypatch.setattr(sql_worker, "find_all", find_then_sweep)
+    assert ask([run_dir], "SELECT DISTINCT step FROM tokens ORDER BY step").rows == [(0,), (2,), (3,)]
     assert len(calls) == 2

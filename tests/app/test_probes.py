@@ -1,0 +1,36 @@
+"""Answers as coloured text stay small however long they are."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from app.palette import LIGHT
+from app.views import probes
+from app.words import count
+
+SIZE, LENGTH = 4, 30
+
+
+def html(most: int) -> str:
+    rollouts = pd.DataFrame(
+        {"rollout": range(SIZE), "correct": [True, False] * 2, "length": LENGTH, "truncated": False, "text": ""}
+    )
+    tokens = pd.DataFrame(
+        [(rollout, f"<b{rollout}-{i}>", i / LENGTH) for rollout in range(SIZE) for i in range(LENGTH)],
+        columns=["rollout", "token", "advantage"],
+    )
+    return probes.answers(rollouts, tokens, probes.COLOURS["advantage"], 1.0, LIGHT, most=most)
+
+
+def test_every_token_of_a_few_is_coloured() -> None:
+    whole = html(most=SIZE * LENGTH)
+    assert whole.count("<span style") == SIZE * LENGTH and "Only the first" not in whole
+
+
+def test_of_many_tokens_each_answer_has_its_first_ones_coloured_and_all_of_its_text() -> None:
+    cut = html(most=40)
+    assert cut.count("<span style") == 40
+    assert f"Only the first {count(10, 'token')} of each answer are coloured." in cut
+    assert all(f"&lt;b{rollout}-{i}&gt;" in cut for rollout in range(SIZE) for i in range(LENGTH))
+    assert "<b0" not in cut
+    assert len(cut) < len(html(most=SIZE * LENGTH)) / 2
