@@ -176,7 +176,8 @@ def _several(infos: list[RunInfo], series: list[views.Series]) -> None:
         if illness.tone != "neutral"
     ]
     if serious:
-        with st.expander(f"What looks wrong ({len(serious)})", icon=":material/warning:"):
+        whose = ", ".join(inert_markdown(info.name) for info in {info.id: info for info, _ in serious}.values())
+        with st.expander(f"What looks wrong ({len(serious)}): {whose}", icon=":material/warning:"):
             for info, illness in serious:
                 _illness(illness, prefix=f"{inert_markdown(info.name)}: ")
 

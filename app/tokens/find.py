@@ -47,7 +47,7 @@ def show(info: RunInfo, lab: Lab) -> None:
     if not splits:
         nothing_yet(info)
         return
-    now = urls.choice_param("find", list(FINDS), "text")
+    now = urls.choice_param("find", list(FINDS), "text" if urls.param("q") else "strings")
     find = st.pills(
         "Find", list(FINDS), format_func=FINDS.__getitem__, required=True, wrap=True, **urls.bound("find", now)
     )

@@ -130,7 +130,7 @@ class Pair:
     def verdict(self) -> str:
         """In a few words: of both intervals, or why there is none."""
         if math.isnan(self.found.value):
-            return "no value yet"
+            return "no value"
         if min(self.found.n_a, self.found.n_b) < 2:
             return "one seed cannot tell"
         return agreed(self.found, self.drawn) if self.found.has_interval else "no spread between seeds"

@@ -142,12 +142,13 @@ def numbers(table: pd.DataFrame) -> list[str]:
 
 
 def chart_defaults(table: pd.DataFrame) -> tuple[str, str, str | None]:
-    """(x, y, colour) of a first chart: over steps if there are several, by polarity or run. The table has a number."""
+    """(x, y, colour) of a first chart: over steps, a curve for each "answers", polarity or run. It needs a number."""
     kinds = {name: table[name].nunique() for name in table.columns}
     x = next((name for name in ("step", *table.columns) if kinds.get(name, 0) > 1), table.columns[0])
     values = [name for name in numbers(table) if name != x] or numbers(table)
     y = next((name for name in values if name not in KEYS and kinds[name] > 1), values[-1])
-    by = next((name for name in ("polarity", "run") if name != x and 1 < kinds.get(name, 0) <= MOST_SERIES), None)
+    parts = (name for name in ("answers", "polarity", "run") if name != x)
+    by = next((name for name in parts if 1 < kinds.get(name, 0) <= MOST_SERIES), None)
     return x, y, by
 
 

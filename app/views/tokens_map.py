@@ -202,7 +202,7 @@ def verdict(agreed: pd.DataFrame) -> str:
     ]
     parts = f": {', '.join(each)}" if len(each) > 1 else f", all of them in {each[0].split(' in ')[1]}"
     return (
-        f"Over these steps the update moved **{share(moved / pushed)}** of {count(pushed, 'token')} the way their "
+        f"Over the run the updates moved **{share(moved / pushed)}** of {count(pushed, 'token')} the way their "
         f"advantage pushed{parts}."
     )
 

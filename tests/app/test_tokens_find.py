@@ -64,8 +64,10 @@ def test_case_and_regular_expressions_are_choices(states, open_page):
     assert at.error[0].value.startswith("This is not a regular expression\\: missing")
 
 
-def test_without_a_question_it_waits(states, open_page):
+def test_it_opens_with_the_strings_and_waits_for_a_text(states, open_page):
     at = open_page("tokens", view="find", run="finished")
+    assert not at.exception and "Write what to look for" not in texts(at) and "push" in table(at)
+    at = open_page("tokens", view="find", run="finished", find="text")
     assert not at.exception and "Write what to look for" in texts(at)
 
 
@@ -105,7 +107,7 @@ def test_the_most_extreme_tokens_and_their_window(states, open_page):
     lab = open_runs([states / "finished"])
     tokens = lab.df("SELECT * FROM tokens WHERE split = 'train' AND step BETWEEN 1 AND 2")
     push = tokens["advantage"] * (1 - np.exp(tokens["sampler_logprob"]))
-    assert f"of **{len(tokens)}\u00a0tokens** in steps 1 to 2 (training)" in texts(at).replace("\u202f", "")
+    assert f"of the **{len(tokens)}\u00a0tokens** kept in steps 1 to 2 (training)" in texts(at).replace("\u202f", "")
     first = tokens.loc[push.idxmin()]
     place = links(table(at))[0]
     assert [int(place[name]) for name in ("step", "group", "rollout", "position")] == [

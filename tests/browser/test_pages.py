@@ -226,7 +226,7 @@ def test_sql_runs_when_asked_and_not_before(show: Callable[..., Page], lab: Lab)
         "AND split = 'train' AND polarity = -1 GROUP BY step ORDER BY step",
         [GRPO],
     )
-    drawn = trace(page, "-1")
+    drawn = trace(page, f"{GRPO}, wrong")
     assert [point["x"] for point in drawn] == stored["step"].tolist()
     assert [point["y"] for point in drawn] == pytest.approx(stored["entropy"].tolist(), rel=1e-6)
     expect(page.get_by_text(re.compile(r"\d+\srows, in ")).first).to_be_visible()

@@ -83,11 +83,11 @@ ORDER BY run, step
         "entropy-by-polarity", "Polarity", "Entropy by polarity over steps",
         "Do right or wrong answers lose their entropy first?",
         """
-SELECT run, step, polarity, sum(sum) / sum(n) AS entropy, sum(n) AS tokens
+SELECT run || if(polarity > 0, ', right', ', wrong') AS answers, step, sum(sum) / sum(n) AS entropy, sum(n) AS tokens
 FROM summary
 WHERE field = 'entropy' AND split = 'train'
-GROUP BY run, step, polarity
-ORDER BY run, step, polarity
+GROUP BY answers, step
+ORDER BY answers, step
 """,
     ),
     Ready(
