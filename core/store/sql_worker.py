@@ -1,8 +1,8 @@
 """The process of one query: a request on its input (JSON), the answer on its output (pickled pieces).
 
-Sealed runs are attached read-only, live steps and packs of the tables that the statement names are copied into memory;
-then the door to the file system is shut and the settings are locked. Before that the statement is read: one SELECT,
-over the store's tables, with table functions that make rows from nothing but their arguments.
+Sealed runs are attached read-only; of live steps and packs, the tables and columns that the statement names are copied
+into memory; then the door to the file system is shut and the settings are locked. Before that the statement is read:
+one SELECT, over the store's tables, with table functions that make rows from nothing but their arguments.
 """
 
 from __future__ import annotations
@@ -71,9 +71,10 @@ def answer(
         for last in (False, True):
             try:
                 with duckdb.connect(config=SAFE) as connection:
-                    truncated = _run(connection, out, paths, sql, timeout_s, max_rows, memory, threads, max_bytes)
+                    truncated = _run(connection, out, paths, sql, timeout_s, max_rows, memory, threads, max_bytes, last)
                 break
-            except (duckdb.IOException, FileNotFoundError):  # a step was taken away between looking and copying
+            # a step was taken away between looking and copying, or a column that is meant was not copied
+            except (duckdb.IOException, FileNotFoundError, duckdb.BinderException):
                 if last:
                     raise
         _send(out, "end", (truncated, time.perf_counter() - started))
@@ -91,16 +92,17 @@ def _run(
     memory: str,
     threads: int,
     max_bytes: int,
+    whole: bool,
 ) -> bool:
-    """One try: send columns and rows; whether there were more than `max_rows`."""
+    """One try, on all columns if `whole`: send columns and rows; whether there were more than `max_rows`."""
     timer = threading.Timer(timeout_s, connection.interrupt)
     timer.daemon = True
     timer.start()
     try:
-        named = checked(connection, sql)
+        named, columns = checked(connection, sql)
         for name, value in (("memory_limit", memory), ("max_temp_directory_size", "4GB"), ("threads", threads)):
             connection.execute(f"SET {name} = {literal(str(value))}")
-        _views(connection, paths, named)
+        _views(connection, paths, named, None if whole else columns)
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         cursor = connection.execute(sql)
@@ -116,9 +118,10 @@ def _run(
         timer.cancel()
 
 
-def checked(connection: duckdb.DuckDBPyConnection, sql: str) -> set[str]:
-    """The store's tables that the statement names. Raises StoreError unless it is one SELECT, inside WITH too, that
-    reads nothing but them.
+def checked(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[set[str], set[str] | None]:
+    """The store's tables that the statement names, and the columns that it may mean (None: any of them).
+
+    Raises StoreError unless it is one SELECT, inside WITH too, that reads nothing but the store's tables.
     """
     statements = connection.extract_statements(sql)
     if len(statements) != 1:
@@ -140,7 +143,22 @@ def checked(connection: duckdb.DuckDBPyConnection, sql: str) -> set[str]:
         raise StoreError(f"{taken[0]} is a view of DuckDB's own: give the part of WITH another name")
     for node in nodes:
         _check(node, names)
-    return {table for table in schema.TABLES if re.search(rf"\b{table}\b", sql, re.IGNORECASE)}
+    words = set(re.findall(r"\w+", sql.lower()))
+    return words & set(schema.TABLES), None if _means_unnamed(nodes) else words
+
+
+def _means_unnamed(nodes: Sequence[dict[str, Any]]) -> bool:
+    """Whether a part stands for columns that it does not name: a star, a whole row, a join on what two tables share,
+    columns that are named by their place.
+    """
+    tables = {str(node.get(key)).lower() for node in nodes if "class" not in node for key in ("table_name", "alias")}
+    return any(
+        node.get("class") == "STAR"
+        or node.get("ref_type") in ("NATURAL", "POSITIONAL")
+        or node.get("column_name_alias")
+        or (node.get("class") == "COLUMN_REF" and node["column_names"][-1].lower() in tables)
+        for node in nodes
+    )
 
 
 def _own_views(connection: duckdb.DuckDBPyConnection) -> set[str]:
@@ -171,12 +189,19 @@ def _check(node: dict[str, Any], names: set[str]) -> None:
             raise StoreError(f"the table {'.'.join(path)} does not exist; there are {', '.join(schema.TABLES)}")
 
 
-def _views(connection: duckdb.DuckDBPyConnection, paths: Sequence[str | Path], named: set[str]) -> None:
-    """The store's views: sealed rows where they lie; live and packed ones, of the tables that are named, in memory."""
+def _views(
+    connection: duckdb.DuckDBPyConnection, paths: Sequence[str | Path], named: set[str], meant: set[str] | None
+) -> None:
+    """The store's views: sealed rows where they lie; live and packed ones, of the tables that are named, in memory.
+
+    Of columns, those that are `meant` (None: all) and the step.
+    """
     sources = find_all(paths, connection)
     connection.execute("CREATE SCHEMA live")
     for table in schema.TABLES:
         columns = columns_of(sources, table)
+        if meant is not None and table in named:
+            columns = {name: kind for name, kind in columns.items() if name in meant or name == "step"}
         parts = [source.select_sealed(table, columns) for source in sources if not source.packed]
         outside = [source.select_live(table, columns) for source in sources]
         outside += [source.select_sealed(table, columns) for source in sources if source.packed]

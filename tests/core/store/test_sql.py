@@ -11,6 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import duckdb
 import psutil
 import pytest
 
@@ -54,6 +55,12 @@ def disk(root: Path) -> dict[str, str]:
         "SELECT a.run, sum(n)::BIGINT AS n FROM Summary a JOIN METRICS b USING (run, step) GROUP BY ALL ORDER BY ALL",
         "WITH RECURSIVE c AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM c WHERE x < 5) SELECT sum(x)::INT AS s FROM c",
         "SELECT traits['wait'] AS wait, text FROM rollouts ORDER BY ALL LIMIT 3 -- a comment; with a semicolon",
+        "SELECT run, count(*) AS n FROM tokens GROUP BY run ORDER BY run",
+        "SELECT max(t) AS last FROM metrics AS t",
+        "SELECT count(*) AS n FROM metrics NATURAL JOIN evals",
+        "SELECT a, b FROM evals AS e(run_of, a, b) ORDER BY ALL",
+        "SELECT COLUMNS('pass_.*') FROM evals ORDER BY ALL",
+        "SELECT Push AS step, STEP AS push FROM positions ORDER BY ALL",
     ],
 )  # fmt: skip
 def test_queries_say_what_the_views_of_the_pages_say(runs: list[Path], sql: str) -> None:
@@ -63,6 +70,26 @@ def test_queries_say_what_the_views_of_the_pages_say(runs: list[Path], sql: str)
     assert not result.truncated
     assert len(expected) > 0
     assert list(result.df().columns) == result.columns
+
+
+def test_of_a_live_run_only_the_columns_that_are_named_are_copied(
+    runs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[list[str]] = []
+    views = sql_worker._views
+
+    def look(connection: duckdb.DuckDBPyConnection, *others: object) -> None:
+        views(connection, *others)
+        made.append([name for name, *_ in connection.execute("DESCRIBE live.tokens").fetchall()])
+
+    monkeypatch.setattr(sql_worker, "_views", look)
+    ask(
+        runs, 'SELECT "group", avg(Advantage * exp(sampler_logprob)) AS mean FROM tokens GROUP BY "group" ORDER BY mean'
+    )
+    assert made == [["run", "step", "group", "sampler_logprob", "advantage"]]
+    with pytest.raises(StoreError, match=r"advantages.*Candidate.*advantage"):
+        ask(runs, "SELECT advantages FROM tokens")
+    assert len(made) == 3 and len(made[2]) > 20  # a name that is missing is looked for among all
 
 
 @pytest.mark.parametrize("sql", ["SHOW TABLES", "DESCRIBE tokens", "SUMMARIZE metrics"])
@@ -207,7 +234,7 @@ def test_a_text_that_is_no_statement_starts_nothing(runs: list[Path], sql: str, 
 def test_the_door_is_shut_even_to_what_a_reading_of_the_statement_would_miss(
     runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str
 ) -> None:
-    monkeypatch.setattr(sql_worker, "checked", lambda connection, sql: set(schema.TABLES))
+    monkeypatch.setattr(sql_worker, "checked", lambda connection, sql: (set(schema.TABLES), None))
     secret = tmp_path / "secret.csv"
     secret.write_text("a,b\n1,2\n")
     before = disk(runs[0].parent)
