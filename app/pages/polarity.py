@@ -27,7 +27,7 @@ PARTS: dict[str, tuple[str, Callable[[Place], None]]] = {
 
 def page() -> None:
     widgets.page_header("What do the right and the wrong answers each teach?")
-    pick, place = st.columns([3, 1], vertical_alignment="bottom")
+    pick, place = st.columns([2, 1], vertical_alignment="bottom")
     with pick:
         info = widgets.run_picker()
     if info is None:

@@ -18,7 +18,8 @@ selection). The numbers lead to rollouts of the window's last step.
 HOW_CURVES = """
 Both columns have the same axes, so heights compare directly. The grey band is the chosen window. A rising length of
 wrong answers beside flat right ones, or an entropy that falls on one side only, is what the papers on positives-only
-and negatives-only training describe. Click a point to open that step, token by token.
+and negatives-only training describe. Entropy and probability are means over tokens (*Distributions* has the rest); the
+reward has a row where it is more than right or wrong. Click a point to open that step, token by token.
 """
 HOW_MASS = """
 Solid: the mass that the update saw. Dotted: the same tokens with the base rule's advantage alone. Between them the
@@ -27,8 +28,8 @@ no ratio.
 """
 HOW_SIGNAL = """
 A group whose answers all have the same reward has advantage 0 everywhere: it costs sampling and teaches nothing. All
-wrong is too hard, all right too easy; the dotted line counts the groups with equal rewards. Click a bar to open that
-step.
+wrong is too hard, all right too easy. Where rewards are more than right or wrong, a dotted line counts the groups whose
+rewards are all equal. Click a bar to open that step.
 """
 
 

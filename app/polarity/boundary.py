@@ -10,17 +10,20 @@ from app.polarity.place import Place
 from app.theme import theme
 from app.views import polarity_boundary as view
 from core.store.queries import compare
+from core.store.queries import polarity as query
 
 HOW_CURVES = """
 **pass@1**: the share of held-out answers that are right, one try a prompt. **pass@k**: the share of prompts solved at
 least once in k tries, by the unbiased estimate from all rollouts; it marks the boundary of what the model can reach by
 sampling. Both at the run's own temperature. If pass@1 rises and pass@k does not, training makes the model surer of what
-it could already do; if pass@k falls, the boundary shrinks.
+it could already do; if pass@k falls, the boundary shrinks. The thin bars are the 95 % interval of pass@k over the
+held-out prompts (Wilson); the sentence above compares the same prompts at both ends, which is sharper.
 """
 HOW_SPREAD = """
 Each prompt of the exam by how many of its rollouts were right, at the first and at the last evaluation. Prompts at 0
 lie outside the reach of so many tries. Sharpening moves prompts from the middle to both ends. A prompt that the model
-solves one time in ten shows 0 of 8 in 43 % of such exams, so a few prompts come and go by luck alone.
+solves one time in ten shows 0 of 8 in 43 % of such exams, so a few prompts come and go by luck alone: how many, the
+sentence above says, from all ways to deal a prompt's right rollouts out to the two exams.
 """
 
 
@@ -38,7 +41,9 @@ def show(place: Place) -> None:
     before, after = (compare.exam(place.lab, place.run, step) for step in (first, last))
     moved = view.moved(before, after, k, first, last)
     widgets.verdict(view.verdict(exams, moved), view.tone(moved))
-    widgets.chart(view.curves(exams, theme()), key="polarity:boundary", how=HOW_CURVES, frame=exams)
+    prompts = history(place.info, place.lab, query.exams)
+    seen = view.with_interval(exams, prompts)
+    widgets.chart(view.curves(seen, theme()), key="polarity:boundary", how=HOW_CURVES, frame=seen)
     if moved is None:
         return
     fig = view.spread(moved, theme())

@@ -18,10 +18,10 @@ lie in a probability cell and in an entropy cell, and most lie in none, so share
 weighs each token by 1 − p as well: near-certain tokens have mass but no push.
 
 **Entropy change**: what the cell's tokens add to the step's mean change, to the left where it falls. *Predicted* is by
-the covariance of log-prob and advantage, (log p − mean)(A − mean) summed over the cell (arXiv 2505.22617), in nats by
-the scale fitted over the run; *came* is the entropy after the update minus before, at the same tokens. Each of the two
-blocks has its own scale: compare directions and proportions by the bars, sizes by the numbers. The links lead to the
-token with the most mass of the cell.
+the covariance of log-prob and advantage, −(log p − mean) A summed over the cell (arXiv 2505.22617), in nats by the
+scale fitted over the run: likely tokens reinforced and rare ones suppressed lower the entropy. *Came* is the entropy
+after the update minus before, at the same tokens. Each of the two blocks has its own scale: compare directions and
+proportions by the bars, sizes by the numbers. The links lead to the token with the most mass of the cell.
 """
 HOW_GROUPS = "Each prompt of the step with the advantage mass of its wrong and right answers, all on one scale."
 

@@ -8,7 +8,8 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from app.words import number, share
+from app.words import count, number, share
+from core.store.queries.polarity import ROLLOUT_FIELDS
 from core.store.schema import SUMMARY_EDGES
 
 CELL_NAMES = {
@@ -165,26 +166,77 @@ def quantiles(histograms: pd.DataFrame, field: str) -> pd.DataFrame:
     return out
 
 
-def distribution_words(moves: pd.DataFrame, field: str, first: int, last: int) -> str:
-    """Where the median token of each polarity lies in the window, and where the run began; Markdown.
+def value_quantiles(values: pd.DataFrame) -> pd.DataFrame:
+    """The same of what each rollout has one of (`query.rollout_values`): the least value that so many reach, exact."""
+    rows = []
+    for (step, polarity), part in values.groupby(["step", "polarity"], sort=True):
+        reached = part["n"].to_numpy().cumsum()
+        at = np.searchsorted(reached, np.asarray(LEVELS) * reached[-1] - 1e-9)
+        rows.append((int(step), int(polarity), *part["value"].to_numpy()[at]))
+    return pd.DataFrame(rows, columns=["step", "polarity", *(f"q{round(100 * level)}" for level in LEVELS)])
 
-    `moves` is `quantiles`; a window's median is the mean of its steps' medians.
+
+MOST_BINS = 24
+
+
+def value_bins(values: pd.DataFrame, field: str, first: int, last: int) -> tuple[pd.DataFrame, list[str]]:
+    """`histogram_window` of `query.rollout_values`, and the names of its buckets: one a value where there are few, else
+    at most MOST_BINS of equal width, for lengths a whole number of tokens.
     """
-    unit = {"entropy": "nats", "change": "nats"}.get(field, "")
+    part = values[values["step"].between(first, last)]
+    there = np.unique(part["value"].to_numpy(float))
+    if not len(there):
+        return histogram_window(values.assign(bucket=0), first, last, 0), []
+    if field != "length" and len(there) <= MOST_BINS:
+        bucket, names = np.searchsorted(there, part["value"].to_numpy(float)), [number(value) for value in there]
+    else:
+        low, high = there[0], there[-1]
+        width = np.ceil((high - low + 1) / MOST_BINS) if field == "length" else (high - low) / MOST_BINS
+        bins = int((high - low) // width) + 1 if field == "length" else MOST_BINS
+        bucket = np.minimum((part["value"].to_numpy(float) - low) // width, bins - 1).astype(int)
+        starts = low + width * np.arange(bins)
+        ends = starts + width - (1 if field == "length" else 0)
+        names = [number(a) if a == b else f"{number(a)} – {number(b)}" for a, b in zip(starts, ends, strict=True)]
+    return histogram_window(part.assign(bucket=bucket), first, last, len(names)), names
+
+
+def pooled(frame: pd.DataFrame, first: int, last: int) -> pd.DataFrame:
+    """The window's counts (`query.histograms` or `query.rollout_values`) as if it were one step, named `first`."""
+    part = frame[frame["step"].between(first, last)]
+    keys = [name for name in frame if name not in ("step", "n")]
+    return part.groupby(keys, as_index=False, sort=True)["n"].sum().assign(step=first)
+
+
+def distribution_words(
+    seen: pd.DataFrame, moves: pd.DataFrame, counts: pd.DataFrame, field: str, first: int, last: int
+) -> str:
+    """Where the middle of each polarity lies in the window, over how many, and where the run began; Markdown.
+
+    `seen` holds the quantiles of the pooled window, `moves` those of every step, `counts` is the window's histogram.
+    """
+    unit = {"entropy": "nats", "change": "nats", "length": "tokens"}.get(field, "")
     name = {"push": "push", "change": "change of log p"}.get(field, field)
+    what = "answer" if field in ROLLOUT_FIELDS else "token"
     words = []
     for polarity, side in ((1, "right"), (-1, "wrong")):
-        own = moves[moves["polarity"] == polarity]
-        inside = own[own["step"].between(first, last)]
+        inside, own = seen[seen["polarity"] == polarity], moves[moves["polarity"] == polarity]
         if inside.empty:
-            words.append(f"no token of {side} answers")
+            words.append(f"none in {side} answers" if what == "token" else f"no {side} answer")
             continue
-        spread = f"{number(inside['q10'].mean())} to {number(inside['q90'].mean(), unit)}"
-        began = "" if own["step"].min() >= first else f", {number(own['q50'].iloc[0])} at step {own['step'].iloc[0]}"
-        words.append(
-            f"**{number(inside['q50'].mean(), unit)}** in {side} answers (the middle 80 % from {spread}{began})"
-        )
-    return f"Median {name} of a token in {steps_words(first, last)}: {'; '.join(words)}."
+        now = inside.iloc[0]
+        n = f"n = {count(int(counts[f'n_{side}'].sum()), what)}"
+        spread = f"the middle 80 % from {number(now['q10'])} to {number(now['q90'])}"
+        began = "" if own["step"].min() >= first else f"; {number(own['q50'].iloc[0])} at step {own['step'].iloc[0]}"
+        words.append(f"**{number(now['q50'], unit)}** in {side} answers ({n}; {spread}{began})")
+    text = f"Median {name} of {'an answer' if what == 'answer' else 'a token'} in {steps_words(first, last)}: "
+    text += f"{', '.join(words)}."
+    if len(seen) == 2:
+        both = np.minimum(counts["wrong"], counts["right"]).sum()
+        text += f" The two distributions overlap by {share(float(both))}."
+    if what == "token":
+        edges = SUMMARY_EDGES[field]
+        text += f" Quantiles come from bins {number(edges[1] - edges[0])} wide: smaller differences say nothing."
+    return text
 
 
 def full_edges(field: str) -> np.ndarray:
@@ -255,4 +307,5 @@ def _difference_words(seen: Window) -> str:
             f"{number(abs(sharper), 'nats')} {less} certain a token" if abs(sharper) >= 0.01 else "as certain a token"
         )
     close = words[-1].startswith("as ")
-    return f"Wrong answers are {' and '.join(words)} {'as' if close else 'than'} right ones."
+    wrong, right = (f"n = {side.rollouts:,}".replace(",", "\u202f") for side in (seen.wrong, seen.right))
+    return f"Wrong answers ({wrong}) are {' and '.join(words)} {'as' if close else 'than'} right ones ({right})."

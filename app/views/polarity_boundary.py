@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import comb
 
 import numpy as np
 import pandas as pd
@@ -12,10 +13,10 @@ from app.inert import inert_html
 from app.palette import Theme, rgba
 from app.views.base import figure
 from app.views.panels import line
-from app.words import number
+from app.words import count, number
 from core.stats.bootstrap import paired_bootstrap
 from core.stats.differences import Difference
-from core.stats.exam import pass_at_k
+from core.stats.exam import pass_at_k, wilson
 
 LISTED = 12
 """Prompts that a list shows."""
@@ -42,6 +43,33 @@ class Moved:
     def lost(self) -> pd.DataFrame:
         """The reverse."""
         return self.prompts[(self.prompts["pass_rate_before"] > 0) & (self.prompts["pass_rate_after"] == 0)]
+
+    @property
+    def by_luck(self) -> float:
+        """How many prompts would come within reach, and as many fall out of it, on average if nothing had changed.
+
+        A prompt with c right rollouts in both exams together comes in where all c fall into the second one. With equal
+        rates each way to spread them over the rollouts is as likely, so that has chance C(n_2, c) / C(n_1 + n_2, c).
+        """
+        both = self.prompts
+        right = _correct(both, "before") + _correct(both, "after")
+        chances = [
+            (comb(int(one), int(c)) + comb(int(two), int(c))) / 2 / comb(int(one + two), int(c))
+            for one, two, c in zip(both["n_before"], both["n_after"], right, strict=True)
+            if c
+        ]
+        return float(sum(chances))
+
+
+def with_interval(exams: pd.DataFrame, prompts: pd.DataFrame) -> pd.DataFrame:
+    """`compare.evals` with low and high: the 95 % interval of pass@k over the held-out prompts of each evaluation.
+
+    `prompts` is `polarity.exams`. Wilson's interval, a prompt being solved or not: exact in kind where k tries are all
+    that there are, a little wide where there are more. NaN where an exam's prompts are not there.
+    """
+    n = prompts.groupby("step").size().reindex(exams["step"]).to_numpy(float)
+    low, high = wilson(exams["pass_at_k"].to_numpy(float) * n, n)
+    return exams.assign(low=low, high=high)
 
 
 def moved(before: pd.DataFrame, after: pd.DataFrame, k: int, first: int, last: int) -> Moved | None:
@@ -78,8 +106,9 @@ def verdict(exams: pd.DataFrame, seen: Moved | None) -> str:
         return f"{words} (n = {n}). pass@k with k = 1 says the same; set evaluate.k higher to see the boundary."
     joint = "while" if np.sign(seen.pass_1.value) != np.sign(seen.pass_k.value) else "and"
     words += f" {joint} {_went(f'pass@{seen.k}', seen.pass_k)}: **{_meaning(seen)}**."
-    reach = f"{len(seen.gained)} prompts came within reach of the rollouts, {len(seen.lost)} fell out of it"
-    return f"{words} {reach} (n = {n}; intervals of 95 % over prompts, for this one run)."
+    reach = f"{count(len(seen.gained), 'prompt')} came within reach of the rollouts, {len(seen.lost)} fell out of it"
+    luck = f"had nothing changed, luck alone would move about {number(seen.by_luck)} each way"
+    return f"{words} {reach}; {luck} (n = {n}; intervals of 95 % over prompts, for this one run)."
 
 
 def tone(seen: Moved | None) -> str:
@@ -88,7 +117,7 @@ def tone(seen: Moved | None) -> str:
 
 
 def curves(exams: pd.DataFrame, theme: Theme) -> go.Figure:
-    """pass@1 and pass@k of every evaluation, the room between them shaded."""
+    """pass@1 and pass@k of every evaluation, the room between them shaded; pass@k with its interval if it has one."""
     k = int(exams["k"].iloc[-1])
     fig = figure(
         theme, title=f"pass@1 and pass@{k} on held-out prompts", x="updates that the policy has had (steps)",
@@ -96,6 +125,10 @@ def curves(exams: pd.DataFrame, theme: Theme) -> go.Figure:
     )  # fmt: skip
     top = line(exams["step"], exams["pass_at_k"], theme.favorable, f"pass@{k}", ".1%", "dash")
     low = line(exams["step"], exams["pass_at_1"], theme.text, "pass@1", ".1%")
+    if "low" in exams and exams["low"].notna().any():
+        up, down = (exams["high"] - exams["pass_at_k"]).clip(0), (exams["pass_at_k"] - exams["low"]).clip(0)
+        bars = {"type": "data", "symmetric": False, "array": up.to_numpy(), "arrayminus": down.to_numpy()}
+        top |= {"error_y": {**bars, "color": rgba(theme.favorable, 0.6), "thickness": 1.2, "width": 3}}
     fill = {"fill": "tonexty", "fillcolor": rgba(theme.favorable, 0.08)}
     fig.add_traces([{**top, "showlegend": True}, {**low, "showlegend": True, **fill}])
     fig.update_layout(yaxis={"range": [0, 1.02], "tickformat": ".0%"})

@@ -93,7 +93,7 @@ def cell_table(cells: pd.DataFrame, theme: Theme, where: Where) -> str:
     def block(name: str, lines: list[Row], signed: bool = False) -> str:
         heads = ("wrong answers", name, "right answers")
         caption = f"The eight cells: {name}"
-        return mirror_table(lines, theme, common=True, heads=heads, caption=caption, middle="13rem", signed=signed)
+        return mirror_table(lines, theme, common=True, heads=heads, caption=caption, middle="10.5rem", signed=signed)
 
     blocks = [block(name, rows(value, mark)) for value, mark, name in CELL_BLOCKS]
     if cells["toward"].notna().any() and cells["predicted"].isna().all():
@@ -105,29 +105,38 @@ def cell_table(cells: pd.DataFrame, theme: Theme, where: Where) -> str:
 
 
 def group_table(groups: pd.DataFrame, theme: Theme, where: Where) -> str:
-    """The prompts of a step with their mass by polarity, the most first; names lead to the group's tokens."""
+    """The prompts of a step with their mass by polarity, the most first; names lead to the group's tokens. Prompts
+    without mass are counted under the table: all right, all wrong, mixed.
+    """
     mass = groups["positive"] + groups["negative"]
-    order = mass.sort_values(ascending=False, kind="stable").index
+    heard = groups.loc[mass[mass > 0].sort_values(ascending=False, kind="stable").index]
     rows = []
-    for group in groups.loc[order[:MOST_GROUPS]].to_dict("records"):
+    for group in heard.head(MOST_GROUPS).to_dict("records"):
         right, wrong = int(group["correct"]), int(group["n"] - group["correct"])
         note = f"{wrong} wrong, {right} right"
-        if not group["kept"]:
-            note += ", not trained"
-        elif not (group["positive"] or group["negative"]):
-            note += ", no mass"
         bars = [Bar(group[name], number(group[name])) for name in ("negative", "positive")]
         href = urls.href("tokens", **where, group=int(group["group"]))
         rows.append(Row(str(group["prompt"])[:60], *bars, f"group-{int(group['group'])}", href, note))
     heads = ("mass of wrong answers", "prompt", "mass of right answers")
     caption = "Advantage mass of each prompt"
-    table = mirror_table(rows, theme, common=True, heads=heads, caption=caption, middle="11rem")
-    rest = order[MOST_GROUPS:]
-    if not len(rest):
-        return table
-    bare = int((mass[rest] == 0).sum())
-    words = f"and {count(len(rest), 'more prompt')}, {bare if bare < len(rest) else 'all'} of them without mass"
-    return f"{table}<p style='color:{theme.muted};font-size:.8125rem;text-align:center;margin:8px 0 0'>{words}</p>"
+    table = mirror_table(rows, theme, common=True, heads=heads, caption=caption, middle="11rem") if rows else ""
+    words = [f"and {count(len(heard) - MOST_GROUPS, 'more prompt')} with mass"] if len(heard) > MOST_GROUPS else []
+    words += _silent(groups[~(mass > 0)])
+    style = f"color:{theme.muted};font-size:.8125rem;text-align:center;margin:8px 0 0"
+    return f"{table}<p style='{style}'>{'; '.join(words)}</p>" if words else table
+
+
+def _silent(groups: pd.DataFrame) -> list[str]:
+    """`27 prompts without mass: 26 all right, 1 all wrong, 0 mixed (19 of them dropped)`."""
+    if groups.empty:
+        return []
+    right, wrong = int((groups["correct"] == groups["n"]).sum()), int((groups["correct"] == 0).sum())
+    kinds = f"{right} all right, {wrong} all wrong"
+    mixed = len(groups) - right - wrong
+    kinds += f", {mixed} mixed" if mixed else ""
+    dropped = int((~groups["kept"].astype(bool)).sum())
+    kinds += f" ({dropped} of them dropped)" if dropped else ""
+    return [f"{count(len(groups), 'prompt')} without mass: {kinds}"]
 
 
 def _cell(cell: Mapping[str, object] | None, value: str, mark: str | None, where: Where, signed: bool = False) -> Bar:

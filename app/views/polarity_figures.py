@@ -11,15 +11,18 @@ import plotly.graph_objects as go
 from app.palette import SIGN, Theme, rgba
 from app.views.base import figure
 from app.views.panels import Panels, band, line
+from core.store.queries.polarity import ROLLOUT_FIELDS
 
 SIDES = ((-1, "wrong"), (1, "right"))
 CURVES = (
     ("rollouts", "rollouts", ".0f"),
     ("length", "length (tokens)", ".3g"),
     ("entropy", "entropy (nats)", ".3g"),
+    ("probability", "probability", ".3g"),
     ("reward", "mean reward", ".3g"),
 )
-"""What the mirrored curves show: (column of `by_step`, axis title with its unit, number format)."""
+"""What the mirrored curves show: (column of `by_step`, axis title with its unit, number format). The reward has a row
+where it is more than right or wrong."""
 
 FIELDS = {
     "probability": ("probability", "probability of a token"),
@@ -27,6 +30,8 @@ FIELDS = {
     "advantage": ("advantage", "advantage"),
     "push": ("push A(1−p)", "push A(1−p)"),
     "change": ("Δ log p", "change of log p (nats)"),
+    "length": ("length", "length (tokens)"),
+    "reward": ("reward", "reward"),
 }
 """Fields with a distribution: (short label, axis title)."""
 
@@ -35,12 +40,14 @@ Chosen = tuple[int, int] | None
 
 
 def curves(frame: pd.DataFrame, theme: Theme, chosen: Chosen = None) -> go.Figure:
-    """Rollouts, length, entropy and reward over steps. `frame` is `polarity.by_step`."""
-    rows = len(CURVES)
+    """Rollouts, length, entropy, probability and reward over steps. `frame` is `polarity.by_step`."""
+    varied = frame.groupby("polarity")["reward"].nunique().max() > 1
+    shown = [curve for curve in CURVES if curve[0] != "reward" or varied]
+    rows = len(shown)
     panels = Panels(
         theme, "Wrong and right answers over the steps", rows=rows, heads=side_heads(theme), height=140 * rows + 60
     )
-    for row, (column, title, fmt) in enumerate(CURVES, start=1):
+    for row, (column, title, fmt) in enumerate(shown, start=1):
         for col, (polarity, name) in enumerate(SIDES, start=1):
             part = frame[frame["polarity"] == polarity]
             colour, words = theme.polarity(polarity), f"{SIGN[polarity]} {name}, {title}"
@@ -106,7 +113,8 @@ def distribution(counts: pd.DataFrame, names: Sequence[str], field: str, where: 
     buckets.
     """
     label, title = FIELDS[field]
-    height = max(320, 17 * len(names) + 90)
+    what = "answers" if field in ROLLOUT_FIELDS else "tokens"
+    height = max(220, 17 * len(names) + 90)
     panels = Panels(
         theme, f"Distribution of {label}, {where}", heads=side_heads(theme), height=height, link_x=False, left=110
     )
@@ -121,11 +129,11 @@ def distribution(counts: pd.DataFrame, names: Sequence[str], field: str, where: 
                 "marker": {"color": rgba(colour, 0.75), "line": {"color": colour, "width": 1}},
                 "text": [_percent(value) for value in counts[name]], "textposition": "outside", "cliponaxis": False,
                 "textfont": {"size": 11, "color": theme.muted}, "customdata": counts[f"n_{name}"].tolist(),
-                "hovertemplate": "%{y}: %{x:.1%} of its tokens, n = %{customdata:,.0f}<extra></extra>",
+                "hovertemplate": f"%{{y}}: %{{x:.1%}} of its {what}, n = %{{customdata:,.0f}}<extra></extra>",
             },
         )  # fmt: skip
         span = [most, 0] if polarity < 0 else [0, most]
-        panels.x(1, col, range=span, tickformat=".0%", title="share of its tokens")
+        panels.x(1, col, range=span, tickformat=".0%", title=f"share of its {what}")
         panels.y(1, col, type="category", showgrid=False)
     panels.y(1, 1, title=title)
     panels.layout |= {"hovermode": "closest", "bargap": 0.18}
@@ -160,7 +168,9 @@ def fan(frame: pd.DataFrame, field: str, theme: Theme, chosen: Chosen = None) ->
 
 
 def signal(frame: pd.DataFrame, theme: Theme, chosen: Chosen = None) -> go.Figure:
-    """Share of groups that are all wrong, mixed and all right over steps, and the share whose rewards are all equal."""
+    """Share of groups that are all wrong, mixed and all right over steps; as a line the share whose rewards are all
+    equal, where that is not simply the first and the last.
+    """
     fig = figure(
         theme, title="Groups that carry no signal, counted apart", x="step", y="share of the step's groups", height=300
     )
@@ -179,8 +189,10 @@ def signal(frame: pd.DataFrame, theme: Theme, chosen: Chosen = None) -> go.Figur
         }
         for column, name, colour in parts
     ]  # fmt: skip
-    none = line(steps, frame["no_signal"] / groups, theme.text, "no signal (equal rewards)", ".0%", "dot")
-    fig.add_traces([*traces, {**none, "showlegend": True}])
+    if (frame["no_signal"] != frame["all_wrong"] + frame["all_correct"]).any():
+        none = line(steps, frame["no_signal"] / groups, theme.text, "no signal (equal rewards)", ".0%", "dot")
+        traces.append({**none, "showlegend": True})
+    fig.add_traces(traces)
     shapes = [] if chosen is None else [band(*chosen, theme)]
     axes = {"xaxis": _whole_steps(steps), "yaxis": {"range": [0, 1.02], "tickformat": ".0%"}}
     fig.update_layout(barmode="stack", bargap=0.06, shapes=shapes, **axes)
@@ -217,4 +229,5 @@ def side_heads(theme: Theme) -> list[tuple[str, str]]:
 
 
 def _percent(value: float) -> str:
-    return "" if not np.isfinite(value) or value == 0 else f"{100 * value:.0f}%" if value >= 0.01 else "<1%"
+    """Of a bar; those under 1 % would only be a column of the same words."""
+    return f"{100 * value:.0f}%" if value >= 0.01 else ""

@@ -130,7 +130,7 @@ def _list(
     rows: list[dict[str, object]], test_id: str, words: str, most: float, changed: bool, theme: Theme, where: Where
 ) -> str:
     head = f"font-weight:400;color:{theme.muted};font-size:.7812rem;padding:2px 6px;border:0;text-align:"
-    columns = ["sum of push", "mean", "n", *(["Δ log p"] if changed else [])]
+    columns = ["sum of push", "mean", "n", *(["Δ log p, nats"] if changed else [])]
     titles = "".join(f"<th scope='col' style='{head}right'>{column}</th>" for column in columns)
     body = "".join(_row(row, f"{test_id}-{place}", most, changed, theme, where) for place, row in enumerate(rows))
     look = "font-size:.8438rem;font-variant-numeric:tabular-nums;margin-bottom:10px"

@@ -1,20 +1,23 @@
 """How the covariance of log-prob and advantage foretells the entropy, and how well (arXiv 2505.22617).
 
-At one state, let a softmax policy pi have its logits moved by a small dz. Its entropy H then changes by
+At one state, let a softmax policy pi have its logits moved by a small dz. Its entropy H, in nats, then changes by
 
     dH = -Cov_{a ~ pi}(log pi(a), dz(a))        to first order in dz.
 
 A natural policy gradient step of size eta moves the logits by eta A(a), so dH = -eta Cov(log pi, A); plain policy
-gradient moves them by eta pi(a) A(a), so dH = -eta Cov(log pi, pi A). Likely tokens reinforced and rare ones suppressed
-lower the entropy; rare ones reinforced and likely ones suppressed raise it.
+gradient moves them by eta pi(a) (A(a) - E A), so dH = -eta Cov(log pi, pi (A - E A)). Likely tokens reinforced and rare
+ones suppressed lower the entropy; rare ones reinforced and likely ones suppressed raise it.
 
-Used here is the first form over all kept tokens of a step together, as the authors' own token-wise covariance (that of
-Clip-Cov and KL-Cov) is: log-probs and advantages at the step's start, centred on the step's means,
+Used here is the first form over all N tokens of a step together, as the authors' own token-wise covariance (that of
+Clip-Cov and KL-Cov) is. A token that was not trained on has A = 0, like one of a group without a signal:
 
-    Cov = sum over tokens of (l - mean l) (A - mean A) / N.
+    Cov = sum over tokens of (l - mean l) A / N,    l = log pi at the step's start,
 
-What that leaves out: the formula holds within a state, each state is seen through one sampled token, and tokens share
-their weights. eta is not known either, so one number for the run is fitted to the changes that came.
+in nats x advantage. For mean l stands minus the mean entropy: the same in expectation over a policy's own samples, and
+there for tokens that were not trained on as well. Where every state's advantages have mean 0, this is the mean over
+states of the covariance within each. What it leaves out: advantages of whole answers have no such mean (then how sure
+states with a high A are counts too), each state is seen through one sampled token, and tokens share their weights. eta
+is not known either, so one number for the run is fitted to the changes that came.
 """
 
 from __future__ import annotations
@@ -29,10 +32,12 @@ LEAST_STEPS = 10
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over sets of kept tokens, arrays of one shape: how many, of log-probs (nats), advantages, their products."""
+    """Sums over sets of tokens, arrays of one shape: how many tokens, and of their entropies (nats), advantages, and
+    products log-prob x advantage. Tokens that were not trained on count with an advantage of 0.
+    """
 
     n: np.ndarray
-    logprob: np.ndarray
+    entropy: np.ndarray
     advantage: np.ndarray
     product: np.ndarray
 
@@ -44,12 +49,11 @@ class Sums:
 def contribution(part: Sums, whole: Sums) -> np.ndarray:
     """What sets of tokens add to the covariance over the whole, of the shape of `part`; NaN where the whole is empty.
 
-    sum over the set of (l - mean l) (A - mean A) / N, with means and N of the whole. Sets that make up the whole add up
-    to its covariance; `contribution(whole, whole)` is that.
+    sum over the set of (l - mean l) A / N, with mean l and N of the whole; unit nats x advantage. Sets that make up the
+    whole add up to its covariance, `contribution(whole, whole)` is that, and a set without an advantage adds nothing.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean_l, mean_a = whole.logprob / whole.n, whole.advantage / whole.n
-        return (part.product - mean_l * part.advantage - mean_a * part.logprob + part.n * mean_l * mean_a) / whole.n
+        return (part.product + whole.entropy / whole.n * part.advantage) / whole.n
 
 
 @dataclass(frozen=True)

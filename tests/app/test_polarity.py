@@ -11,11 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app.words import number
 from core.store import open_runs
 from tests.app.conftest import texts
 from tests.synthetic import make_run
 
-FIGURES = {"answers": 3, "strings": 0, "entropy": 2, "distributions": 2, "step": 0, "boundary": 2}
+FIGURES = {"answers": 3, "strings": 0, "entropy": 3, "distributions": 2, "step": 0, "boundary": 2}
 TABLES = {"answers": 1, "strings": 2, "entropy": 0, "distributions": 0, "step": 2, "boundary": 0}
 """Figures and tables of each part of the page."""
 
@@ -160,6 +161,19 @@ def test_an_unknown_part_is_the_first(states, open_page):
     assert "is not among" in at.warning[0].value and len(at.get("plotly_chart")) == FIGURES["answers"]
 
 
+@pytest.mark.parametrize("field", ["length", "reward"])
+def test_whole_answers_have_a_distribution_too(states, open_page, field):
+    at = open_page("polarity", run="finished", part="distributions", field=field, steps=[0, 5])
+    lab = open_runs([states / "finished"])
+    right = lab.rows(
+        f"SELECT count(*) AS n, quantile_disc({field}, 0.5) AS half FROM rollouts WHERE split = 'train' AND correct"
+    )[0]
+    assert not at.exception and len(at.get("plotly_chart")) == 2
+    words = at.info[0].value.replace("\u00a0", " ")
+    assert f"**{number(right['half'], 'tokens' if field == 'length' else '')}".replace("\u00a0", " ") in words
+    assert f"in right answers (n = {right['n']} answers;" in words and f"Distribution of {field}" in texts(at)
+
+
 def test_a_prompt_leads_to_its_tokens(states, open_page):
     at = open_page("polarity", run="finished", part="step", step=2)
     link = re.search(r"<tr data-testid='group-1'>.*?href='tokens\?([^']*)'", html(at)).group(1)
@@ -251,6 +265,8 @@ def test_one_step_is_enough(tmp_path: Path, monkeypatch, open_page):
     monkeypatch.setenv("ADVANTAGE_LAB_RUNS", str(tmp_path))
     at = open_page("polarity", run="one")
     assert not at.exception and "one step so far" in texts(at)
+    at = open_page("polarity", run="one", part="distributions")
+    assert not at.exception and len(at.get("plotly_chart")) == 1  # nothing moves yet
     at = open_page("polarity", run="one", part="boundary")
     assert not at.exception and "One evaluation so far, at step 0" in texts(at)
 

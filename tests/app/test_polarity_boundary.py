@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -43,13 +45,38 @@ def test_one_exam_or_other_prompts_are_no_move():
     assert view.moved(exam([1, 2]), exam([1]).assign(prompt_id="other"), 8, 0, 4) is None
 
 
+def test_what_luck_alone_would_move_is_counted_over_all_ways_to_deal_the_right_rollouts():
+    got = view.moved(exam([0, 3, 1, 0], n=4), exam([1, 2, 0, 0], n=4), 4, 0, 40)
+    into = []
+    for right in (1, 5, 1):  # of 8 rollouts, 4 in each exam
+        deals = list(combinations(range(8), right))
+        into.append(np.mean([all(place >= 4 for place in deal) for deal in deals]))
+    assert got.by_luck == pytest.approx(sum(into)) and into == pytest.approx([0.5, 0, 0.5])
+    assert "luck alone would move about 1 each way" in view.verdict(exams(), got)
+    rng = np.random.default_rng(0)
+    rates = rng.beta(1, 2, 4000)
+    same = view.moved(*(exam(list(rng.binomial(8, rates))) for _ in range(2)), 8, 0, 40)
+    assert same.by_luck == pytest.approx((len(same.gained) + len(same.lost)) / 2, rel=0.1)  # nothing had changed
+
+
+def test_each_evaluation_has_its_interval_over_prompts():
+    prompts = pd.DataFrame({"step": np.repeat([0, 40], [40, 10]), "prompt_id": "p", "n": 8, "correct": 1})
+    got = view.with_interval(exams(), prompts)
+    assert (got["low"] < got["pass_at_k"]).all() and (got["pass_at_k"] < got["high"]).all()
+    assert got["high"][1] - got["low"][1] > got["high"][0] - got["low"][0]  # from 10 prompts against 40
+    bars = view.curves(got, LIGHT).data[0].error_y
+    assert bars.array.tolist() == pytest.approx((got["high"] - got["pass_at_k"]).tolist())
+    bare = view.with_interval(exams(), prompts.head(0))
+    assert bare["low"].isna().all() and view.curves(bare, LIGHT).data[0].error_y.array is None
+
+
 def test_verdict_sharpening_with_a_shrinking_boundary():
     got = view.moved(exam(BEFORE), exam(AFTER), 8, 0, 40)
     words = view.verdict(exams(), got)
     assert words.startswith("From step 0 to 40 pass@1 rose by 0.269 [")
     assert "while pass@8 fell by 0.25 [" in words
     assert "it sharpens what it could already do, and the boundary shrinks" in words
-    assert "2 prompts came within reach of the rollouts, 12 fell out of it" in words
+    assert "2\u00a0prompts came within reach of the rollouts, 12 fell out of it" in words
     assert "n = 40 held-out prompts × 8 rollouts" in words and view.tone(got) == "warning"
     low, high = (float(part) for part in words.split("fell by 0.25 [")[1].split("]")[0].split(", "))
     assert (low, high) == pytest.approx((-got.pass_k.high, -got.pass_k.low), abs=5e-3) and low < 0.25 < high

@@ -78,7 +78,8 @@ def test_verdict_is_made_from_the_window():
         "In steps 0 to 1 the wrong answers carry **75\u00a0%** of the advantage mass, 50\u00a0% before shaping."
         in words
     )
-    assert "5.5\u00a0tokens longer and 0.35\u00a0nats less certain a token than right ones" in words
+    assert "Wrong answers (n = 8) are 5.5\u00a0tokens longer and 0.35\u00a0nats less certain a token than" in words
+    assert "than right ones (n = 8)." in words
     assert "**50\u00a0%** of 4 groups carry no signal (1 all right, 1 all wrong)" in words
     assert "1 right answers have a negative advantage" in words
 
@@ -124,11 +125,62 @@ def test_quantiles_are_exact_to_a_bin():
         assert got[f"q{level}"] == pytest.approx(np.percentile(values, level), abs=0.05)
 
 
-def test_distribution_words_name_both_medians_and_where_they_began():
-    frame = histograms()
-    words = view.distribution_words(view.quantiles(frame, "probability"), "probability", 1, 1)
-    assert words.startswith("Median probability of a token in step 1: no token of right answers; **0.975**")
-    assert "in wrong answers (the middle 80 % from 0.955 to 0.995, 0.969 at step 0)." in words
+def words_of(frame: pd.DataFrame, field: str, first: int, last: int) -> str:
+    moves, seen = (view.quantiles(part, field) for part in (frame, view.pooled(frame, first, last)))
+    counts = view.histogram_window(frame, first, last, len(view.bucket_names(field)))
+    return view.distribution_words(seen, moves, counts, field, first, last)
+
+
+def test_distribution_words_name_both_medians_over_how_many_and_where_they_began():
+    words = words_of(histograms(), "probability", 1, 1)
+    assert words.startswith("Median probability of a token in step 1: none in right answers, **0.975** in wrong")
+    assert "(n = 10\u00a0tokens; the middle 80 % from 0.955 to 0.995; 0.969 at step 0)." in words
+    assert "overlap" not in words and "bins 0.05 wide" in words
+    both = words_of(histograms(), "probability", 0, 1)
+    assert "(n = 4\u00a0tokens; " in both and "(n = 20\u00a0tokens; " in both and "at step" not in both
+    assert "overlap by 0\u00a0%" in both
+
+
+def test_a_windows_quantiles_weigh_every_token_not_every_step():
+    frame = pd.DataFrame({"step": [0, 1], "polarity": -1, "bucket": [0, 19], "n": [99, 1]})
+    got = view.quantiles(view.pooled(frame, 0, 1), "probability").iloc[0]
+    assert got["q50"] < 0.05 and got["step"] == 0
+
+
+def answers() -> pd.DataFrame:
+    """Rollouts by length, as `query.rollout_values` gives them."""
+    rows = [(0, -1, 10, 3), (0, -1, 60, 1), (0, 1, 12, 4), (1, -1, 10, 1), (1, 1, 12, 2), (1, 1, 13, 2)]
+    return pd.DataFrame(rows, columns=["step", "polarity", "value", "n"]).astype({"value": float})
+
+
+def test_lengths_have_exact_quantiles_and_whole_bins():
+    got = view.value_quantiles(answers()).set_index(["step", "polarity"])
+    assert got.loc[(0, -1), ["q10", "q50", "q75", "q90"]].tolist() == [10, 10, 10, 60]
+    assert got.loc[(1, 1), ["q25", "q50", "q75"]].tolist() == [12, 12, 13]
+    counts, names = view.value_bins(answers(), "length", 0, 1)
+    assert names[0] == "10 – 12" and names[-1] == "58 – 60" and len(names) == 17  # 51 lengths, 3 a bin
+    assert counts["n_wrong"].tolist() == [4, *[0] * 15, 1] and counts["n_right"][:2].tolist() == [6, 2]
+    counts, names = view.value_bins(answers(), "length", 1, 1)
+    assert names == ["10", "11", "12", "13"] and counts["right"].tolist() == [0, 0, 0.5, 0.5]
+
+
+def test_rewards_have_a_bar_a_value_or_bins_where_there_are_many():
+    frame = pd.DataFrame({"step": 0, "polarity": [-1, 1, 1], "value": [0.0, 0.5, 1.0], "n": [3, 1, 1]})
+    counts, names = view.value_bins(frame, "reward", 0, 0)
+    assert names == ["0", "0.5", "1"] and counts["right"].tolist() == [0, 0.5, 0.5]
+    many = pd.DataFrame({"step": 0, "polarity": 1, "value": np.linspace(0, 1, 200), "n": 1})
+    counts, names = view.value_bins(many, "reward", 0, 0)
+    assert len(names) == view.MOST_BINS and counts["n_right"].sum() == 200
+
+
+def test_words_about_answers_count_answers():
+    frame = answers()
+    counts, _ = view.value_bins(frame, "length", 1, 1)
+    seen, moves = view.value_quantiles(view.pooled(frame, 1, 1)), view.value_quantiles(frame)
+    words = view.distribution_words(seen, moves, counts, "length", 1, 1)
+    assert "Median length of an answer in step 1: **12\u00a0tokens** in right answers (n = 4\u00a0answers;" in words
+    assert "(n = 1\u00a0answer; the middle 80 % from 10 to 10; 10 at step 0)" in words
+    assert "bins" not in words and "overlap by 0\u00a0%" in words
 
 
 def test_bucket_names_say_which_ends_are_open():
@@ -156,6 +208,9 @@ def test_curves_mirror_on_the_same_axes(theme):
     assert wrong.line.color == theme.suppressed and right.line.color == theme.reinforced
     assert fig.layout[right.yaxis.replace("y", "yaxis")].matches == wrong.yaxis
     assert fig.layout.yaxis3.title.text == "length (tokens)"
+    assert [fig.layout[f"yaxis{i}"].title.text for i in (5, 7)] == ["entropy (nats)", "probability"]
+    graded = steps().assign(reward=[0.0, 1.0, 0.1, 0.9, 0.0, 1.0])  # more than right or wrong
+    assert figures.curves(graded, theme).layout.yaxis9.title.text == "mean reward"
     assert len(fig.layout.shapes) == 8 and fig.layout.shapes[0].x0 == -0.5 and fig.layout.shapes[0].x1 == 1.5
 
 
@@ -185,15 +240,20 @@ def test_distribution_is_a_butterfly():
     left, right = fig.layout.xaxis.range, fig.layout.xaxis2.range
     assert left == (right[1], right[0]) and right[0] == 0
     assert fig.data[0].x[19] == pytest.approx(0.9) and fig.data[0].customdata[19] == 18
-    assert fig.data[0].text[0] == "10%" and "steps 0 to 1" in fig.layout.title.text
+    assert fig.data[0].text[:2] == ("10%", "") and "steps 0 to 1" in fig.layout.title.text
+    assert fig.layout.xaxis.title.text == "share of its tokens"
+    counts, names = view.value_bins(answers(), "length", 0, 1)
+    assert figures.distribution(counts, names, "length", "x", LIGHT).layout.xaxis.title.text == "share of its answers"
 
 
 def test_fan_and_signal_figures():
     fig = figures.fan(view.quantiles(histograms(), "probability"), "probability", LIGHT)
     assert {trace.name for trace in fig.data} == {f"{level}th percentile" for level in (10, 25, 75, 90)} | {"median"}
     fig = figures.signal(signal(), LIGHT, (1, 1))
-    assert fig.data[0].y.tolist() == [0.5, 0.0, 0.0] and fig.data[3].y.tolist() == [0.5, 0.5, 1.0]
-    assert [trace.name[0] for trace in fig.data[:3]] == ["−", "±", "+"]
+    assert fig.data[0].y.tolist() == [0.5, 0.0, 0.0] and fig.data[2].y.tolist() == [0.0, 0.5, 1.0]
+    assert [trace.name[0] for trace in fig.data] == ["−", "±", "+"]  # equal rewards are the all right and all wrong
+    graded = figures.signal(signal().assign(no_signal=[0, 1, 2]), LIGHT)
+    assert graded.data[3].y.tolist() == [0.0, 0.5, 1.0] and graded.data[3].line.dash == "dot"
 
 
 def test_panels_of_a_row_have_the_range_of_their_data():
@@ -276,22 +336,24 @@ def test_the_eight_cells_lead_to_their_strongest_token():
     assert bare.count("<tr data-testid=") == 12 and "entropy change" not in bare
 
 
-def test_group_table_shows_hostile_prompts_inert_and_marks_what_is_not_trained():
+def test_group_table_shows_hostile_prompts_inert_and_counts_what_has_no_mass():
     groups = pd.DataFrame(
         {
-            "group": [0, 1], "prompt": ["<img src=x onerror=alert(1)>", "1+1=?"], "n": [4, 4], "correct": [4, 1],
-            "kept": [False, True],
-            "positive": [0.0, 0.3], "negative": [0.0, 0.2],
+            "group": [0, 1, 2], "prompt": ["<img src=x onerror=alert(1)>", "1+1=?", "2+2=?"], "n": [4, 4, 4],
+            "correct": [3, 1, 4], "kept": [True, True, False], "positive": [0.1, 0.3, 0.0],
+            "negative": [0.0, 0.2, 0.0],
         }
     )  # fmt: skip
     html = group_table(groups, LIGHT, {"run": "r", "step": 4})
-    assert "<img" not in html and "&lt;img" in html
-    assert "0 wrong, 4 right, not trained" in html and "3 wrong, 1 right" in html
+    assert "<img" not in html and "&lt;img" in html and "3 wrong, 1 right" in html
     assert values(html, "group-1") == [0.2, 0.3]
-    assert html.index("group-1") < html.index("group-0") and "more prompt" not in html  # the most mass comes first
-    many = pd.concat([groups.tail(1), *[groups.head(1)] * 20], ignore_index=True).assign(group=range(21))
+    assert html.index("group-1") < html.index("group-0")  # the most mass comes first
+    assert "group-2" not in html and "1\u00a0prompt without mass: 1 all right, 0 all wrong (1 of them dropped)" in html
+    many = pd.concat([groups.head(1)] * 20 + [groups.tail(1)], ignore_index=True).assign(group=range(21))
     html = group_table(many, LIGHT, {"run": "r", "step": 4})
-    assert html.count("<tr data-testid=") == 16 and "and 5\u00a0more prompts, all of them without mass" in html
+    assert html.count("<tr data-testid=") == 16 and "and 4\u00a0more prompts with mass; 1\u00a0prompt without" in html
+    none = group_table(groups.tail(1).assign(kept=True, correct=[2]), LIGHT, {"run": "r", "step": 4})
+    assert "<tr" not in none and "1\u00a0prompt without mass: 0 all right, 0 all wrong, 1 mixed<" in none
 
 
 def test_bars_share_one_scale_or_have_their_own():

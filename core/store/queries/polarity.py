@@ -62,20 +62,23 @@ def fields_by_step(lab: Lab | StepLab, run: str, split: str = "train") -> pd.Dat
 
 
 def covariances(lab: Lab | StepLab, run: str, split: str = "train") -> pd.DataFrame:
-    """What `core.stats.covariance` needs, one row a step and polarity: step, polarity, trained (kept tokens), n (those
-    with a log-prob), and the sums over these of logprob (nats), advantage and product; over all tokens with an entropy
-    after the update changed (how many) and entropy_change (sum, nats). n is 0 where the run did not add them up.
+    """What `core.stats.covariance` needs, one row a step and polarity: step, polarity, trained (kept tokens), products
+    (those with a log-prob), tokens and n (all, and those with an entropy); the sums of entropy (nats) over n, of
+    advantage and product (log-prob x advantage) over kept tokens; and over all tokens with an entropy after the update
+    changed (how many) and entropy_change (sum, nats). products is 0 where the run did not add them up.
     """
     return lab.df(
         "SELECT step, polarity, coalesce(sum(n) FILTER (field = 'advantage'), 0)::BIGINT AS trained, "
-        "coalesce(sum(n) FILTER (field = 'logprob_advantage'), 0)::BIGINT AS n, "
-        "coalesce(sum(sum) FILTER (field = 'logprob'), 0) AS logprob, "
+        "coalesce(sum(n) FILTER (field = 'logprob_advantage'), 0)::BIGINT AS products, "
+        "coalesce(sum(n) FILTER (field = 'probability'), 0)::BIGINT AS tokens, "
+        "coalesce(sum(n) FILTER (field = 'entropy'), 0)::BIGINT AS n, "
+        "coalesce(sum(sum) FILTER (field = 'entropy'), 0) AS entropy, "
         "coalesce(sum(sum) FILTER (field = 'advantage'), 0) AS advantage, "
         "coalesce(sum(sum) FILTER (field = 'logprob_advantage'), 0) AS product, "
         "coalesce(sum(n) FILTER (field = 'entropy_change'), 0)::BIGINT AS changed, "
         "coalesce(sum(sum) FILTER (field = 'entropy_change'), 0) AS entropy_change "
         "FROM summary WHERE run = ? AND split = ? "
-        "AND field IN ('logprob', 'advantage', 'logprob_advantage', 'entropy_change') "
+        "AND field IN ('probability', 'entropy', 'advantage', 'logprob_advantage', 'entropy_change') "
         "GROUP BY ALL ORDER BY step, polarity",
         [run, split],
     )
@@ -131,6 +134,30 @@ def histograms(lab: Lab | StepLab, run: str, field: str, split: str = "train") -
     )
 
 
+ROLLOUT_FIELDS = ("length", "reward")
+"""What a whole answer has one of: its length in tokens, its reward."""
+
+
+def rollout_values(lab: Lab | StepLab, run: str, field: str, split: str = "train") -> pd.DataFrame:
+    """How many rollouts have each value of one of ROLLOUT_FIELDS: step, polarity, value, n; ascending in that order."""
+    if field not in ROLLOUT_FIELDS:
+        raise ValueError(f"not a field of rollouts: {field!r}")
+    return lab.df(
+        f"SELECT step, polarity, {field}::DOUBLE AS value, count(*) AS n FROM rollouts "
+        f"WHERE run = ? AND split = ? AND isfinite({field}::DOUBLE) GROUP BY ALL ORDER BY step, polarity, value",
+        [run, split],
+    )
+
+
+def exams(lab: Lab | StepLab, run: str) -> pd.DataFrame:
+    """Every held-out prompt at every evaluation: step, prompt_id, n (rollouts), correct."""
+    return lab.df(
+        "SELECT step, prompt_id, sum(n)::BIGINT AS n, sum(correct)::BIGINT AS correct FROM groups "
+        "WHERE run = ? AND split = 'eval' GROUP BY ALL ORDER BY step, prompt_id",
+        [run],
+    )
+
+
 def group_masses(lab: Lab, run: str, step: int, split: str = "train") -> pd.DataFrame:
     """The groups of one step with their mass by polarity: group, prompt, n, correct, kept, positive, negative."""
     return lab.step(run, step).df(
@@ -152,8 +179,8 @@ def cells(lab: Lab, run: str, step: int, split: str = "train", ratio: float = 0.
     tokens whose metric is not zero. Columns: tokens, share (of all tokens of the step), mass, mass_share, base_mass,
     base_mass_share, push (sum of loss weight x |advantage| x (1 - p)), push_share, change (mean change of log-prob in
     the update, nats), and the token with the most mass: group, rollout, position. Shares of a total of 0 are NULL.
-    For `core.stats.covariance`: n, logprob, advantage, product, changed and entropy_change as in `covariances`, and the
-    same of all tokens of the step as all_n, all_logprob, ...
+    For `core.stats.covariance`: trained, n, entropy, advantage, product, changed and entropy_change as in
+    `covariances`, and the same of all tokens of the step as all_trained, all_n, ...
     """
     return lab.step(run, step).df(
         """
@@ -163,9 +190,11 @@ def cells(lab: Lab, run: str, step: int, split: str = "train", ratio: float = 0.
                 coalesce(t.loss_weight * abs(t.base_advantage), 0) * t.kept::INT AS base_mass,
                 coalesce(t.loss_weight * abs(t.advantage) * (1 - exp(t.sampler_logprob)), 0) * t.kept::INT AS push,
                 t.after_logprob - t.trainer_logprob AS change,
-                CASE WHEN t.kept AND isfinite(t.trainer_logprob) THEN t.trainer_logprob::DOUBLE END AS logprob,
                 CASE WHEN t.kept AND isfinite(t.trainer_logprob) THEN t.advantage::DOUBLE END AS advantage,
-                t.entropy_after::DOUBLE - t.entropy AS entropy_change
+                CASE WHEN t.kept AND isfinite(t.trainer_logprob) THEN t.trainer_logprob::DOUBLE * t.advantage END
+                    AS product,
+                CASE WHEN isfinite(t.entropy) THEN t.entropy::DOUBLE END AS known_entropy,
+                CASE WHEN isfinite(t.entropy_after) THEN t.entropy_after - known_entropy END AS entropy_change
             FROM tokens t JOIN rollouts r USING (run, step, split, "group", rollout)
             WHERE run = ? AND step = ? AND split = ?
         ), long AS (
@@ -181,8 +210,9 @@ def cells(lab: Lab, run: str, step: int, split: str = "train", ratio: float = 0.
             UNION ALL SELECT *, 'high' FROM ranked WHERE from_high <= take
         ), total AS (
             SELECT count(*) AS tokens, sum(mass) AS mass, sum(base_mass) AS base_mass, sum(push) AS push,
-                count(logprob) AS all_n, coalesce(sum(logprob), 0) AS all_logprob,
-                coalesce(sum(advantage), 0) AS all_advantage, coalesce(sum(logprob * advantage), 0) AS all_product,
+                count(advantage) AS all_trained, count(known_entropy) AS all_n,
+                coalesce(sum(known_entropy), 0) AS all_entropy,
+                coalesce(sum(advantage), 0) AS all_advantage, coalesce(sum(product), 0) AS all_product,
                 count(entropy_change) AS all_changed, coalesce(sum(entropy_change), 0) AS all_entropy_change
             FROM one
         )
@@ -192,8 +222,9 @@ def cells(lab: Lab, run: str, step: int, split: str = "train", ratio: float = 0.
             sum(m.push) AS push, sum(m.push) / nullif(any_value(total.push), 0) AS push_share, avg(change) AS change,
             arg_max("group", m.mass) AS "group", arg_max(rollout, m.mass) AS rollout,
             arg_max(position, m.mass) AS position,
-            count(logprob) AS n, coalesce(sum(logprob), 0) AS logprob, coalesce(sum(advantage), 0) AS advantage,
-            coalesce(sum(logprob * advantage), 0) AS product, count(entropy_change) AS changed,
+            count(advantage) AS trained, count(known_entropy) AS n, coalesce(sum(known_entropy), 0) AS entropy,
+            coalesce(sum(advantage), 0) AS advantage, coalesce(sum(product), 0) AS product,
+            count(entropy_change) AS changed,
             coalesce(sum(entropy_change), 0) AS entropy_change, any_value(COLUMNS('^all_'))
         FROM member m, total GROUP BY polarity, metric, "end" ORDER BY polarity DESC, metric DESC, "end"
         """,

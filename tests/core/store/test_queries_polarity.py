@@ -74,6 +74,32 @@ def test_signal_counts_groups_apart(lab):
     assert np.allclose(got["no_signal"].to_numpy() / got["groups"].to_numpy(), shares["no_signal_share"])
 
 
+@pytest.mark.parametrize("field", query.ROLLOUT_FIELDS)
+def test_rollout_values_count_every_answer(lab, field):
+    got = query.rollout_values(lab, "live", field)
+    exact = lab.df(
+        f"SELECT step, polarity, count(*) AS n, sum({field}) AS total FROM rollouts "
+        "WHERE run = 'live' AND split = 'train' GROUP BY ALL ORDER BY step, polarity"
+    )
+    got["total"] = got["value"] * got["n"]
+    by = got.groupby(["step", "polarity"], as_index=False).sum()
+    for name in ("step", "polarity", "n", "total"):
+        assert np.allclose(by[name], exact[name]), name
+    assert got.groupby(["step", "polarity"])["value"].apply(lambda values: values.is_monotonic_increasing).all()
+
+
+def test_no_other_column_of_rollouts_can_be_asked_for(lab):
+    with pytest.raises(ValueError, match="not a field"):
+        query.rollout_values(lab, "live", "length) FROM rollouts --")
+
+
+def test_exams_are_the_evaluations_prompt_by_prompt(lab):
+    got = query.exams(lab, "live")
+    rates = got.assign(rate=got["correct"] / got["n"]).groupby("step")["rate"].mean()
+    exact = lab.df("SELECT step, pass_at_1 FROM evals WHERE run = 'live' ORDER BY step").set_index("step")["pass_at_1"]
+    assert len(exact) and rates.to_dict() == pytest.approx(exact.to_dict())
+
+
 def test_group_masses_sum_to_the_steps_mass(lab):
     got = query.group_masses(lab, "live", 3)
     row = lab.rows("SELECT mass_positive, mass_negative FROM metrics WHERE run = 'live' AND step = 3")[0]
@@ -113,47 +139,53 @@ def test_a3po_moves_mass_into_its_two_cells(lab):
     )
 
 
-KEPT = (
+TOKENS = (
     'SELECT r.step, t."group", t.rollout, position, r.polarity, trainer_logprob::DOUBLE AS l, '
-    "t.advantage::DOUBLE AS a, t.entropy_after::DOUBLE - t.entropy AS change, sampler_logprob AS p, t.kept AS kept "
+    "if(t.kept, t.advantage::DOUBLE, 0) AS a, t.entropy::DOUBLE AS h, t.entropy_after::DOUBLE - t.entropy AS change, "
+    "sampler_logprob AS p, t.kept AS kept "
     "FROM tokens t JOIN rollouts r USING (run, step, split, \"group\", rollout) WHERE run = ? AND split = 'train' "
     'ORDER BY r.step, t."group", t.rollout, position'
 )
 
 
 @pytest.mark.parametrize("run", ["live", "sealed"])
-def test_covariances_are_those_of_the_kept_tokens(lab, run):
-    got, tokens = query.covariances(lab, run), lab.df(KEPT, [run])
-    assert (got["trained"] == got["n"]).all() and got["changed"].sum() == len(tokens)
+def test_covariances_are_over_all_tokens_of_a_step(lab, run):
+    """A token that was not trained on has an advantage of 0, and the mean log-prob is minus the mean entropy."""
+    got, tokens = query.covariances(lab, run), lab.df(TOKENS, [run])
+    assert (got["trained"] == got["products"]).all() and (got["tokens"] == got["n"]).all()
+    assert got["trained"].sum() == tokens["kept"].sum() < got["changed"].sum() == len(tokens)
     for step, part in got.groupby("step"):
         every = tokens[tokens["step"] == step]
-        kept = every[every["kept"]]
-        sums = Sums(*(part[name].to_numpy(float) for name in ("n", "logprob", "advantage", "product")))
-        exact = np.cov(kept["l"], kept["a"], bias=True)[0, 1]
+        sums = Sums(*(part[name].to_numpy(float) for name in ("n", "entropy", "advantage", "product")))
+        exact = ((every["l"] + every["h"].mean()) * every["a"]).mean()
         assert contribution(sums, sums.total()).sum() == pytest.approx(exact, rel=1e-4)
         for polarity, side in every.groupby("polarity"):
             row = part[part["polarity"] == polarity].iloc[0]
             assert row["entropy_change"] == pytest.approx(side["change"].sum(), rel=1e-4)
+            assert row["n"] == len(side)
 
 
 def test_a_cell_adds_the_terms_of_its_own_tokens_to_the_covariance(lab):
-    tokens = lab.df(KEPT, ["live"])
+    tokens = lab.df(TOKENS, ["live"])
     tokens = tokens[tokens["step"] == 2]
-    kept = tokens[tokens["kept"]]
-    assert 0 < len(kept) < len(tokens)  # a group that was sampled anew is among them
-    tokens["term"] = (kept["l"] - kept["l"].mean()) * (kept["a"] - kept["a"].mean()) / len(kept)
+    assert 0 < tokens["kept"].sum() < len(tokens)  # a group that was sampled anew is among them
+    tokens["term"] = (tokens["l"] + tokens["h"].mean()) * tokens["a"] / len(tokens)
     term = change = 0.0
     for _, part in tokens[tokens["polarity"] == -1].groupby(["group", "rollout"]):
         high = part.sort_values(["p", "position"], ascending=[False, True]).head(max(1, int(0.2 * len(part))))
         term, change = term + high["term"].sum(), change + high["change"].sum()
     cell = query.cells(lab, "live", 2).set_index(["polarity", "metric", "end"]).loc[(-1, "probability", "high")]
-    names = ("n", "logprob", "advantage", "product")
+    names = ("n", "entropy", "advantage", "product")
     part, whole = (Sums(*(np.array(float(cell[f"{of}{name}"])) for name in names)) for of in ("", "all_"))
     assert contribution(part, whole) == pytest.approx(term, rel=1e-6)
     assert contribution(whole, whole) == pytest.approx(tokens["term"].sum(), rel=1e-6)
     assert cell["entropy_change"] == pytest.approx(change, rel=1e-6)
     assert cell["all_entropy_change"] == pytest.approx(tokens["change"].sum(), rel=1e-6)
-    assert cell["all_changed"] == len(tokens) and cell["changed"] == cell["tokens"]
+    assert cell["all_changed"] == cell["all_n"] == len(tokens) and cell["changed"] == cell["tokens"]
+    assert cell["all_trained"] == tokens["kept"].sum()
+    by_step = query.covariances(lab, "live").groupby("step").sum().loc[2]  # the whole is that of the run's curve
+    for name in names:
+        assert cell[f"all_{name}"] == pytest.approx(by_step[name], rel=1e-6), name
 
 
 @pytest.mark.parametrize("run", ["live", "sealed"])
