@@ -15,7 +15,10 @@ from app.palette import Theme
 SCALE = 1.35
 ROOT_PX = 16
 """The font size of Streamlit's root, which its theme does not let a page change."""
-MARKED = "button[data-variant='segmented_control'][data-selected='true'] *, [data-testid='stSliderThumbValue']"
+ROOMY, ROOMY_REM = "roomy", 31
+"""What stands in a row and has long words: a container whose key begins so is never narrower than this many rem, unless
+the page is; what stands beside it then goes below."""
+MARKED = "button[data-variant][data-selected='true'] *, [data-testid='stSliderThumbValue']"
 """Small type that Streamlit draws in the primary colour, too dim on a dark page."""
 
 
@@ -38,6 +41,8 @@ def style(theme: Theme) -> str:
     return (
         "<style>.stMainBlockContainer { padding-top: 4.5rem } "
         f"{MARKED} {{ color: {theme.text} !important }} "
+        f"[data-testid='stLayoutWrapper']:has(> [class*='st-key-{ROOMY}']) {{ min-width: min(100%, {ROOMY_REM}rem) }} "
+        "[data-testid='stSelectbox'] input { text-overflow: ellipsis } "
         f"{large}</style>"
     )
 

@@ -213,7 +213,7 @@ def step_picker(
 
 def window_picker(steps: Sequence[int], default: tuple[int, int], *, param: str = "steps") -> tuple[int, int]:
     """A window of steps from the address (`steps=30&steps=39`), else `default`; draws its slider. `steps` ascending."""
-    named = [int(text) for text in urls.list_param(param) if text.isdigit()]
+    named = urls.int_params(param)
     first, last = (min(named), max(named)) if named else default
     first = max((step for step in steps if step <= first), default=steps[0])
     last = min((step for step in steps if step >= last), default=steps[-1])

@@ -37,11 +37,12 @@ Each run's final value: the last evaluation, or the mean of the last tenth of th
 last place on the axis that all have reached. The bar is the method's mean, the marker tells the seed.
 """
 GLANCE_HOW = """
-Means over seeds of the final values. **More than luck?** is Welch's t between the highest and the lowest method, at a
-level that allows for having picked these two among all (Bonferroni): *yes* where its interval leaves 0 out; *not shown*
-where it does not; *one seed* where one of the two has only one, so that nothing can be said; *no spread* where every
-seed gave the same. Choose a number under
-Metric for the verdict on every pair.
+Means over seeds of the final values. **More than luck?** is the verdict on the highest and the lowest method, by the
+same rule as the sentence at the top: *yes* where Welch's t over seeds, widened for all comparisons, and the bootstrap
+both leave 0 out; *on its own* where they do so only when nothing is widened, as if no other pair had been looked at;
+*not shown* where one of them holds 0; *one seed* where one of the two has only one, so that nothing can be said; *no
+spread* where every seed gave the same. Two seeds tell little of how far seeds lie apart, so a smaller difference can be
+shown where a larger one is not. Choose a number under Metric for its intervals.
 """
 
 
@@ -114,8 +115,8 @@ def show(view: View, exam: Callable[[str, int], pd.DataFrame], base: Family | No
     usual = comparison.default_threshold(view.counted(metric))
     threshold = urls.float_param(_threshold_param(metric), usual, -1e9, 1e9)
     found = view.ends(metric, threshold)
-    exams = {run: exam(run, one.step) for run, one in found.items()} if metric.id == "pass_at_1" else None
-    _verdicts(view, found, exams, base)
+    exams = _exams(view, exam)
+    _verdicts(view, found, exams.get(metric.id), base)
     left, right = st.columns([3, 2], gap="medium")
     with left:
         _main(view)
@@ -126,7 +127,7 @@ def show(view: View, exam: Callable[[str, int], pd.DataFrame], base: Family | No
             how=FINALS_HOW,
             frame=words.every_run(view.shown, found),
         )
-    _glance(view)
+    _glance(view, exams)
     _table(view, found, threshold)
 
 
@@ -173,11 +174,7 @@ def _verdicts(
         )
         widgets.verdict("  \n".join(lines))
         return
-    pairs = [
-        words.Pair(family, comparison.difference(family, base, found), comparison.resampled(family, base, found, exams))
-        for family in view.shown
-        if family is not base
-    ]
+    pairs = [words.judge(family, base, view.shown, found, exams) for family in view.shown if family is not base]
     if len(pairs) > MOST_SENTENCES:
         widgets.verdict("  \n".join([*lines, words.conclusion(pairs, base)]))
         st.table(words.pair_table(pairs, base, view.metric), border="horizontal", hide_index=True)
@@ -229,18 +226,26 @@ def _main(view: View) -> None:
         st.caption(f"The runs {why}: all numbers compare them up to {far}, the dotted line.")
 
 
-def _glance(view: View) -> None:
+def _exams(view: View, exam: Callable[[str, int], pd.DataFrame]) -> dict[str, dict[str, pd.DataFrame]]:
+    """The held-out prompts that stand behind a metric's final values, by run, of the metrics that have some."""
+    if "pass_at_1" not in view.every:
+        return {}
+    return {"pass_at_1": {run: exam(run, one.step) for run, one in view.ends(view.every["pass_at_1"]).items()}}
+
+
+def _glance(view: View, exams: Mapping[str, Mapping[str, pd.DataFrame]]) -> None:
     """Every number's highest and lowest method."""
     keys = dict.fromkeys([view.metric.id, *comparison.SMALL])
     every = [view.every[key] for key in keys if key in view.every]
-    frame = words.glance(view.shown, [(metric, view.ends(metric)) for metric in every])
+    found = [(metric, view.ends(metric)) for metric in every]
+    frame = words.glance(view.shown, found, exams)
     if frame.empty:
         return
     with st.container(horizontal=True, wrap=False, vertical_alignment="center", gap="small"):
-        st.markdown("**Who ends highest**", width="stretch")
-        with st.popover("", type="tertiary", icon=":material/help:", help="How to read this"):
-            st.markdown(GLANCE_HOW)
+        st.markdown("**Who ends highest**", width="content")  # the button beside it: at the edge it reaches beyond
+        widgets.how_to_read(GLANCE_HOW)
     st.table(frame, border="horizontal", hide_index=True)
+    st.caption(words.glance_note(view.shown, found))
 
 
 def _table(view: View, found: Mapping[str, Outcome], threshold: float) -> None:

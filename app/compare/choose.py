@@ -34,7 +34,7 @@ def runs() -> list[RunInfo]:
     left, right = st.columns(2) if members else (None, st.container())
     if left is not None:
         experiments = left.multiselect(
-            "Experiments", list(members), placeholder="All runs of an experiment",
+            "Experiments", list(members), placeholder="All runs of an experiment", wrap=True,
             format_func=lambda key: f"{visible(members[key][0].experiment_name or key)} · "
             f"{count(len(members[key]), 'run')}",
             **urls.bound("experiment", experiments),
@@ -42,7 +42,7 @@ def runs() -> list[RunInfo]:
     labels = widgets.run_labels(list(infos.values()))
     chosen = right.multiselect(
         "Runs", list(infos), placeholder="Two to six runs", max_selections=MOST, format_func=labels.__getitem__,
-        **urls.bound("run", chosen),
+        wrap=True, **urls.bound("run", chosen),
     )  # fmt: skip
     if not experiments and not chosen:
         widgets.empty_state("Choose two or more runs above, or a whole experiment.")

@@ -72,7 +72,7 @@ def _runs(members: dict[str, tuple[Family, Member]], base: Family | None) -> lis
     labels = {run: f"{family.label}, seed {member.info.seed}" for run, (family, member) in members.items()}
     return st.multiselect(
         "Runs side by side", list(members), format_func=labels.__getitem__, max_selections=MOST,
-        placeholder="Two to four runs", **urls.bound("side", chosen),
+        placeholder="Two to four runs", wrap=True, **urls.bound("side", chosen),
     )  # fmt: skip
 
 

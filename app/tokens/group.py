@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
-from app import data, urls, widgets
+from app import data, presentation, urls, widgets
 from app.guard import guarded
 from app.history import history
 from app.inert import inert_markdown, visible, visible_token
@@ -58,13 +59,12 @@ def show(info: RunInfo, lab: Lab) -> None:
     if groups.empty:
         widgets.empty_state(f"Step {step} is being written anew; look again in a moment.")
         return
-    prompt_place, visits_place = st.columns(2, vertical_alignment="bottom")
-    with prompt_place:
-        group = _group_picker(groups)
+    prompt_row = st.container(horizontal=True, vertical_alignment="bottom")  # the visits go below where it is narrow
+    group = _group_picker(groups, prompt_row)
     if urls.param("prompt") not in (None, group["prompt_id"]):
         urls.set_params(rollout=None, position=None)  # another prompt: its own strongest token
     urls.set_params(step=step, group=group["group"], prompt=group["prompt_id"])
-    with visits_place:
+    with prompt_row:
         _visits(own, info, step, split, group)
     if not data.ended(info):
         st.fragment(lambda: guarded(lambda: _newer(info, max(steps.get("train", [-1])))), run_every=EVERY_S)()
@@ -83,9 +83,9 @@ def _telling_step(index: pd.DataFrame) -> int | None:
     return int(mixed["step"].max()) if len(mixed) else None
 
 
-def _group_picker(groups: pd.DataFrame) -> pd.Series:
-    """The group in the URL: the same prompt as before if this step has it, else the group's number, else the one with
-    right and wrong answers most in balance."""
+def _group_picker(groups: pd.DataFrame, row: DeltaGenerator) -> pd.Series:
+    """Draws the choice of the group in the row and returns it. It is the one in the URL: the same prompt as before if
+    this step has it, else the group's number, else the one with right and wrong answers most in balance."""
     numbers = groups["group"].astype(int).tolist()
     balance = (groups["correct"] / groups["n"] - 0.5).abs().to_numpy()
     wanted = urls.int_param("group", numbers[int(balance.argmin())])
@@ -106,7 +106,9 @@ def _group_picker(groups: pd.DataFrame) -> pd.Series:
         return f"{visible(row['prompt'][:60])} · {right} right / {wrong} wrong{marks}"
 
     place = numbers.index(wanted)
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+    with row.container(
+        horizontal=True, wrap=False, vertical_alignment="bottom", gap="small", key=f"{presentation.ROOMY}-prompt"
+    ):
         _go_to("▲", numbers[max(place - 1, 0)], place == 0, "before", "Alt+Up")
         arguments = urls.bound("group", wanted)
         st.selectbox("Prompt", numbers, format_func=label, **{**arguments, "on_change": _pick_group, "args": ()})
@@ -136,7 +138,7 @@ def _visits(index: pd.DataFrame, info: RunInfo, step: int, split: str, group: pd
     """
     met = index[index["prompt_id"] == group["prompt_id"]].drop_duplicates("step", keep="last").astype({"step": int})
     before, after = met[met["step"] < step], met[met["step"] > step]
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", width="content"):
         for label, rows, help_ in (("earlier", before.tail(1), "before"), ("later", after.head(1), "after")):
             if len(rows):
                 row = rows.iloc[0]

@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import urls, widgets
+from app import presentation, urls, widgets
 from app.guard import guarded
 from app.history import history
 from app.inert import inert_markdown, visible
@@ -92,7 +92,9 @@ def show(info: RunInfo, lab: Lab) -> None:
     if not there:
         nothing_yet(info)
         return
-    prompt_place, split_place, colour_place = st.columns([4, 3.4, 4], vertical_alignment="bottom")
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        prompt_place = st.container(key=f"{presentation.ROOMY}-visits")
+        split_place, colour_place = st.container(width="content"), st.container(width="content")
     wanted = urls.param("prompt")
     home = next((split for split in there if (found[split]["prompt_id"] == wanted).any()), there[0])
     with split_place:

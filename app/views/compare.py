@@ -48,7 +48,8 @@ def curves(
     common x.
     """
     fig = figure(
-        theme, title=metric.label[0].upper() + metric.label[1:], x=ALIGN[align], y=metric.unit or metric.label,
+        theme, title=f"{metric.label[0].upper()}{metric.label[1:]} by {ALIGN[align].removesuffix(' (s)')}",
+        x=ALIGN[align], y=metric.axis if legend else metric.unit or metric.label,  # a small one has no room for both
         height=height, legend=legend, hover="x unified" if align == "step" else "closest",
     )  # fmt: skip
     window = window if metric.table == "metrics" else 1

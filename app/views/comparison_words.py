@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from app.inert import inert_markdown
-from app.views.comparison import Align, Metric, Outcome, difference
+from app.views.comparison import Align, Metric, Outcome, difference, resampled
 from app.views.families import Family
 from app.words import DASH, count, number, share
 from core.stats.bootstrap import Bootstrap, coverage
@@ -67,10 +67,14 @@ def _kept(order: Sequence[Family], shown: Sequence[Family], found: Mapping[str, 
     return f"{text}, of which {' and '.join(kept)}"
 
 
-def glance(shown: Sequence[Family], every: Sequence[tuple[Metric, Mapping[str, Outcome]]]) -> pd.DataFrame:
+def glance(
+    shown: Sequence[Family],
+    every: Sequence[tuple[Metric, Mapping[str, Outcome]]],
+    exams: Mapping[str, Mapping[str, pd.DataFrame]] | None = None,
+) -> pd.DataFrame:
     """One row a metric, in Markdown: who ends highest, who lowest, and whether the two are further apart than luck.
 
-    The last is Welch's t between those two, at a level that allows for having picked them among all (Bonferroni).
+    The last is the verdict on that pair, by the same rule as anywhere on the page. `exams` by metric, as in `judge`.
     """
     rows = []
     for metric, found in every:
@@ -79,32 +83,50 @@ def glance(shown: Sequence[Family], every: Sequence[tuple[Metric, Mapping[str, O
             continue
         order = sorted(means, key=lambda family: -means[family][0])
         high, low = order[0], order[-1]
-        pairs = len(order) * (len(order) - 1) // 2
-        apart = difference(high, low, found, level=1 - (1 - LEVEL) / pairs)
+        pair = judge(high, low, shown, found, (exams or {}).get(metric.id), always=False)
         cells = [f"{inert_markdown(family.label)} {number(means[family][0], _unit(metric))}" for family in (high, low)]
         if means[high][0] == means[low][0]:
             cells, words = ["all the same", DASH], DASH
-        elif apart.has_interval:
-            seeds = count(apart.n_a, "seed") if apart.n_a == apart.n_b else f"{apart.n_a} and {apart.n_b} seeds"
-            words = "yes" if apart.verdict == "higher" else f"not shown by {seeds}"
+        elif not pair.found.has_interval:
+            words = "one seed" if min(pair.found.n_a, pair.found.n_b) < 2 else "no spread"
         else:
-            words = "one seed" if min(apart.n_a, apart.n_b) < 2 else "no spread"
+            seeds = _seeds(pair.found)
+            told = {"higher": f"yes, {seeds}", "not distinguishable": f"not shown by {seeds}"}
+            words = told.get(pair.verdict) or f"{pair.verdict.removeprefix('higher ')}, {seeds}"
         rows.append([inert_markdown(metric.label), *cells, words])
     return pd.DataFrame(rows, columns=["Final", "Highest", "Lowest", "More than luck?"])
+
+
+def glance_note(shown: Sequence[Family], every: Sequence[tuple[Metric, Mapping[str, Outcome]]]) -> str:
+    """How many comparisons the last column of the glance allows for, by which interval, and which it does not."""
+    several = max(sum(n >= 2 for _, n in _means(shown, found, "final").values()) for _, found in every)
+    if several < 2:
+        return "No two methods here have two seeds, so no row can tell a method from luck."
+    many = max(comparisons(shown, found) for _, found in every)
+    pairs = (
+        f"allows for the {many} comparisons that {several} methods with two seeds or more make"
+        if many > 1
+        else "is one comparison of two methods"
+    )
+    return (
+        f"Each row {pairs}: *yes* needs Welch's {_percent(strict_level(many))} interval over seeds, and the "
+        f"{_percent(LEVEL)} bootstrap, to leave 0 out. It does not allow for there being {count(len(every), 'row')}: "
+        "of 20 rows without any difference, about one would say yes."
+    )
 
 
 def sentence(pair: Pair, base: Family, metric: Metric) -> str:
     """The verdict on one pair, in Markdown, with its intervals and their n: Welch's t, and the paired bootstrap.
 
-    Higher and lower are said only where both leave 0 out: they fail in different ways (few seeds, other prompts).
+    Higher and lower are said only where both leave 0 out: they fail in different ways (few seeds, other prompts), and
+    where Welch's t still does so when widened for all comparisons.
     """
     found, drawn = pair.found, pair.drawn
     head = f"**{inert_markdown(pair.family.label)} − {inert_markdown(base.label)}**"
     head += f", final {inert_markdown(metric.label)}"
     if math.isnan(found.value):
         return f"{head}: no value to compare yet."
-    value = number(found.value, _unit(metric), signed=True)
-    seeds = count(found.n_a, "seed") if found.n_a == found.n_b else f"{found.n_a} and {found.n_b} seeds"
+    value, seeds = number(found.value, _unit(metric), signed=True), _seeds(found)
     if min(found.n_a, found.n_b) < 2:
         return f"{head}: {value}, {_lone(found, seeds)}{_prompts_alone(drawn)}"
     if not found.has_interval:
@@ -120,11 +142,16 @@ def sentence(pair: Pair, base: Family, metric: Metric) -> str:
 
 @dataclass(frozen=True)
 class Pair:
-    """A family against the base: the difference over seeds (Welch's t) and by the bootstrap."""
+    """A family against the base: the difference over seeds (Welch's t) and by the bootstrap.
+
+    `strict` is Welch's t at the level at which all `comparisons` hold together (Bonferroni); of one, `found` itself.
+    """
 
     family: Family
     found: Difference
     drawn: Bootstrap
+    strict: Difference | None = None
+    comparisons: int = 1
 
     @property
     def verdict(self) -> str:
@@ -133,7 +160,44 @@ class Pair:
             return "no value"
         if min(self.found.n_a, self.found.n_b) < 2:
             return "one seed cannot tell"
-        return agreed(self.found, self.drawn) if self.found.has_interval else "no spread between seeds"
+        if not self.found.has_interval:
+            return "no spread between seeds"
+        alone = agreed(self.found, self.drawn)
+        if self.strict is None or alone == "not distinguishable" or self.strict.verdict == alone:
+            return alone
+        return f"{alone} on its own, not among {self.comparisons} comparisons"
+
+
+def judge(
+    family: Family,
+    base: Family,
+    shown: Sequence[Family],
+    found: Mapping[str, Outcome],
+    exams: Mapping[str, pd.DataFrame] | None = None,
+    always: bool = True,
+) -> Pair:
+    """Two of the families shown against each other; `exams` as `resampled` takes them.
+
+    Unless `always`, the bootstrap is left out where Welch's t holds 0, and the verdict is the same without it.
+    """
+    many = comparisons(shown, found)
+    apart = difference(family, base, found)
+    if always or apart.verdict in ("higher", "lower"):
+        drawn = resampled(family, base, found, exams)
+    else:
+        drawn = Bootstrap(math.nan, math.nan, math.nan, apart.n_a, apart.n_b, "nothing")
+    return Pair(family, apart, drawn, difference(family, base, found, level=strict_level(many)), many)
+
+
+def comparisons(shown: Sequence[Family], found: Mapping[str, Outcome]) -> int:
+    """How many pairs could be told apart: those of the families with two seeds or more. At least 1."""
+    several = sum(n >= 2 for _, n in _means(shown, found, "final").values())
+    return max(1, several * (several - 1) // 2)
+
+
+def strict_level(comparisons: int) -> float:
+    """The level of each of so many intervals at which all of them hold together as often as LEVEL says (Bonferroni)."""
+    return 1 - (1 - LEVEL) / comparisons
 
 
 def conclusion(pairs: Sequence[Pair], base: Family) -> str:
@@ -149,8 +213,7 @@ def pair_table(pairs: Sequence[Pair], base: Family, metric: Metric) -> pd.DataFr
     """One row a pair, in Markdown: the difference, both intervals with their n, and what they come to."""
     rows = []
     for pair in pairs:
-        found, drawn = pair.found, pair.drawn
-        seeds = count(found.n_a, "seed") if found.n_a == found.n_b else f"{found.n_a} and {found.n_b} seeds"
+        found, drawn, seeds = pair.found, pair.drawn, _seeds(pair.found)
         alone = drawn.unit == "prompts"
         over = f"{count(drawn.prompts, 'prompt')}, without the luck of training" if alone else _drawn(drawn)
         rows.append(
@@ -162,7 +225,13 @@ def pair_table(pairs: Sequence[Pair], base: Family, metric: Metric) -> pd.DataFr
                 f"**{pair.verdict}**",
             ]
         )
-    heads = [f"Minus {inert_markdown(base.label)}", "Difference", "Over seeds (Welch's t)", "Bootstrap", "Verdict"]
+    heads = [
+        f"Minus {inert_markdown(base.label)}",
+        "Difference",
+        "Over seeds (Welch's t, 95\u00a0%)",
+        "Bootstrap",
+        "Verdict",
+    ]
     return pd.DataFrame(rows, columns=heads)
 
 
@@ -197,7 +266,19 @@ def how_sure(pairs: Sequence[Pair]) -> str:
             f"Over {count(least, 'seed')} a bootstrap {narrow}: it holds the truth about "
             f"{round(100 * truth)} times in 100, not 95. "
         )
-    return text + "Higher or lower is said only where both leave 0 out. Each pair stands by itself."
+    text += "Higher or lower is said only where both leave 0 out"
+    many = max(pair.comparisons for pair in pairs)
+    return text + (f". {allowed(many)}" if many > 1 else ": one comparison, so nothing is widened.")
+
+
+def allowed(many: int) -> str:
+    """How so many comparisons are allowed for, in plain words."""
+    return (
+        f"The methods here with two seeds or more make {count(many, 'comparison')}, one of which can look real by "
+        f"luck alone up to {min(99, round(100 * many * (1 - LEVEL)))} times in 100. So the first interval must leave 0 "
+        f"out also when widened from {_percent(LEVEL)} to {_percent(strict_level(many))}; where it does not, it says "
+        "“on its own”: by this pair alone, had no other been looked at."
+    )
 
 
 def summary(shown: Sequence[Family], found: Mapping[str, Outcome], metric: Metric, align: Align) -> pd.DataFrame:
@@ -232,6 +313,16 @@ def interval(found: Difference) -> str:
     """`[−0.01, +0.05]` in Markdown."""
     low, high = number(found.low, signed=True), number(found.high, signed=True)
     return f"\\[{low}, {high}\\]"
+
+
+def _seeds(found: Difference) -> str:
+    """`3 seeds`, of each; or `3 and 2 seeds`."""
+    return count(found.n_a, "seed") if found.n_a == found.n_b else f"{found.n_a} and {found.n_b} seeds"
+
+
+def _percent(level: float) -> str:
+    """`98.3 %`."""
+    return f"{100 * level:.4g}\u00a0%"
 
 
 def _lone(found: Difference, seeds: str) -> str:

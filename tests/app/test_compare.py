@@ -404,18 +404,95 @@ def test_at_a_glance_every_number_names_its_highest_and_whether_that_is_luck(roo
     same = {run: outcome(run, 1.0) for run in clear}
     every = [(METRIC["entropy"], clear), (METRIC["reward"], noisy), (METRIC["greedy"], single), (METRIC["kl"], same)]
     table = words.glance(shown, every)
-    assert table["More than luck?"].tolist() == ["yes", "not shown by 2\u00a0seeds", "one seed", "–"]
+    assert table["More than luck?"].tolist() == ["yes, 2\u00a0seeds", "not shown by 2\u00a0seeds", "one seed", "–"]
     assert table.loc[0, ["Highest", "Lowest"]].tolist() == ["GRPO 0.305\u00a0nats", "PSR 0.105\u00a0nats"]
     assert words.glance(shown[:1], every).empty
+    note = words.glance_note(shown, every)
+    assert "one comparison of two methods: *yes* needs Welch's 95\u00a0% interval" in note and "4\u00a0rows" in note
+    assert words.glance_note(shown, every[2:3]) == (
+        "No two methods here have two seeds, so no row can tell a method from luck."
+    )
 
 
-def test_the_glance_allows_for_having_picked_the_two(root):
-    """What two methods alone show, five do not: the highest and the lowest of many are apart by luck."""
-    shown = families.families(infos(root, "grpo-0", "grpo-1", "psr-0", "psr-1", "slow"))
-    values = dict(zip(RUNS, [0.44, 0.50, 0.24, 0.29, 0.3], strict=True))
-    found = {run: outcome(run, value) for run, value in values.items()}
-    assert comparison.difference(shown[0], shown[1], found).verdict == "higher"
-    assert words.glance(shown, [(METRIC["reward"], found)])["More than luck?"].tolist() == ["not shown by 2\u00a0seeds"]
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> list[families.Family]:
+    """Three methods with two seeds each, and one with a single seed."""
+    root = tmp_path_factory.mktemp("three")
+    for method, seeds in (("grpo", (0, 1)), ("psr", (0, 1)), ("nsr", (0, 1)), ("rloo", (0,))):
+        for seed in seeds:
+            make_run(root, f"{method}-{seed}", method=method, seed=seed, steps=1, **SIZE)
+    return families.families(sorted(list_runs(root, examples=False), key=lambda info: info.id))
+
+
+def ends(shown: list[families.Family], **finals: tuple[float, ...]) -> dict[str, Outcome]:
+    by_method = {family.method: family.runs for family in shown}
+    return {
+        run: outcome(run, value)
+        for method, values in finals.items()
+        for run, value in zip(by_method[method], values, strict=False)
+    }
+
+
+def test_only_pairs_that_could_be_told_apart_are_comparisons(three):
+    found = ends(three, grpo=(0.4, 0.5), psr=(0.2, 0.3), nsr=(0.1, 0.2), rloo=(0.3,))
+    assert words.comparisons(three, found) == 3, "RLOO has one seed and cannot be told from any"
+    assert words.comparisons(three, ends(three, grpo=(0.4, 0.5), psr=(0.2, 0.3))) == 1
+    assert words.comparisons(three, ends(three, grpo=(0.4,))) == 1
+    assert words.strict_level(3) == pytest.approx(1 - 0.05 / 3)
+
+
+def test_sentence_and_glance_say_the_same_of_the_same_pair(three):
+    """What only the 95 % interval shows is "on its own" in both, never "lower" here and "not shown" there."""
+    by_method = {family.method: family for family in three}
+    grpo, nsr = by_method["grpo"], by_method["nsr"]
+    cases = {
+        "": ends(three, grpo=(0.500, 0.501), psr=(0.30, 0.33), nsr=(0.200, 0.201)),
+        " on its own, not among 3 comparisons": ends(three, grpo=(0.44, 0.50), psr=(0.3, 0.4), nsr=(0.24, 0.29)),
+    }
+    for words_of, found in cases.items():
+        assert comparison.difference(nsr, grpo, found).verdict == "lower", "both, by the 95 % interval"
+        pair = words.judge(nsr, grpo, three, found)
+        assert pair.comparisons == 3 and pair.verdict == f"lower{words_of}"
+        assert words.sentence(pair, grpo, METRIC["reward"]).endswith(f": **lower{words_of}**.")
+        told = words.glance(three, [(METRIC["reward"], found)]).loc[0, "More than luck?"]
+        assert told == f"{words_of.strip() or 'yes'}, 2\u00a0seeds"
+    alone = words.judge(nsr, grpo, [grpo, nsr], cases[" on its own, not among 3 comparisons"])
+    assert alone.comparisons == 1 and alone.verdict == "lower", "two methods are one comparison"
+    noisy = ends(three, grpo=(0.5, 0.9), psr=(0.3, 0.4), nsr=(0.1, 0.4))
+    assert words.judge(nsr, grpo, three, noisy).verdict == "not distinguishable"
+    assert words.glance(three, [(METRIC["reward"], noisy)])["More than luck?"].tolist() == ["not shown by 2\u00a0seeds"]
+
+
+def test_the_glance_needs_the_bootstrap_over_prompts_too(three):
+    """As the sentence does: seeds agree, but which prompts were asked decides which method is ahead."""
+    grpo, psr = (next(family for family in three if family.method == method) for method in ("grpo", "psr"))
+    found = ends(three, grpo=(0.500, 0.501), psr=(0.300, 0.301))
+    rates = {grpo.key: [1.0, 0.0] * 4, psr.key: [0.0, 1.0] * 4}
+    exams = {
+        run: pd.DataFrame({"prompt_id": list("abcdefgh"), "pass_rate": rates[family.key]})
+        for family in (grpo, psr)
+        for run in family.runs
+    }
+    pair = words.judge(grpo, psr, [grpo, psr], found, exams)
+    assert pair.found.verdict == "higher" and pair.drawn.low < 0 < pair.drawn.high
+    assert pair.verdict == "not distinguishable"
+    every = [(METRIC["pass_at_1"], found)]
+    told = [words.glance([grpo, psr], every, given).loc[0, "More than luck?"] for given in (None, {"pass_at_1": exams})]
+    assert told == ["yes, 2\u00a0seeds", "not shown by 2\u00a0seeds"]
+
+
+def test_the_notes_say_how_many_seeds_comparisons_and_which_interval(three):
+    found = ends(three, grpo=(0.44, 0.50), psr=(0.3, 0.4), nsr=(0.24, 0.29), rloo=(0.3,))
+    grpo = next(family for family in three if family.method == "grpo")
+    pairs = [words.judge(family, grpo, three, found) for family in three if family is not grpo]
+    said = words.how_sure(pairs)
+    assert "make 3\u00a0comparisons" in said and "up to 15 times in 100" in said
+    assert (
+        "widened from 95\u00a0% to 98.33\u00a0%" in said and "Over 2\u00a0seeds a bootstrap is far too narrow" in said
+    )
+    note = words.glance_note(three, [(METRIC["reward"], found)])
+    assert "the 3 comparisons that 3 methods with two seeds or more make" in note and "98.33\u00a0% interval" in note
+    assert "one comparison" in words.how_sure([words.judge(pairs[0].family, grpo, [grpo, pairs[0].family], found)])
 
 
 NONE = Bootstrap(math.nan, math.nan, math.nan, 0, 0, "nothing")
@@ -464,7 +541,10 @@ def test_many_pairs_are_one_line_and_a_table(root):
     assert said.startswith("Against GRPO") and "PSR **lower**; " in said and "**one seed cannot tell**." in said
     table = words.pair_table(pairs, shown[0], METRIC["entropy"])
     assert table["Difference"].tolist() == ["−0.2\u00a0nats", "+0.1\u00a0nats"]
-    assert table["Over seeds (Welch's t)"].tolist() == ["\\[−0.3, −0.1\\], 2\u00a0seeds", "none, 1 and 2 seeds"]
+    assert table["Over seeds (Welch's t, 95\u00a0%)"].tolist() == [
+        "\\[−0.3, −0.1\\], 2\u00a0seeds",
+        "none, 1 and 2 seeds",
+    ]
     assert table["Bootstrap"].tolist()[1].endswith("64\u00a0prompts, without the luck of training")
 
 

@@ -38,6 +38,14 @@ MARKS = """selector => {
 }"""
 SIDEWAYS = """() => [document.scrollingElement, document.querySelector('[data-testid=stMain]')]
   .map(box => box.scrollWidth - box.clientWidth)"""
+CUT = """() => [...document.querySelectorAll('[data-testid=stSelectbox] input')]
+  .filter(input => input.scrollWidth > input.clientWidth + 1).map(input => input.value)"""
+BEYOND = """() => {
+  const edge = document.querySelector('[data-testid=stMainBlockContainer] > [data-testid=stVerticalBlock]');
+  const right = edge.getBoundingClientRect().right + 1;
+  return [...edge.querySelectorAll('button')].filter(button => button.getBoundingClientRect().right > right)
+    .map(button => button.innerText);
+}"""
 GROUND = "() => getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor"
 
 
@@ -145,6 +153,17 @@ def test_tokens_explains_the_token_of_the_store(show: Callable[..., Page], lab: 
     assert page.locator("button[data-testid^=rollout-]").count() == rows[0]["n"]
 
 
+@pytest.mark.parametrize("view", ["group", "prompt"])
+def test_the_prompt_is_read_whole_when_presenting_and_at_800_pixels(show: Callable[..., Page], view: str) -> None:
+    page = show("tokens", run=A3PO, view=view, present=1)
+    page.wait_for_selector("[data-testid=stSelectbox] input")
+    assert page.evaluate(CUT) == [], "presenting"
+    page.set_viewport_size({"width": 800, "height": 900})
+    page = show("tokens", run=A3PO, view=view, present=0)
+    page.wait_for_selector("[data-testid=stSelectbox] input")
+    assert page.evaluate(CUT) == [], "at 800 pixels"
+
+
 def test_tokens_over_the_run_draws_its_means(show: Callable[..., Page], lab: Lab) -> None:
     page = show("tokens", run=A3PO, view="run")
     agreed = lab.df(
@@ -215,6 +234,10 @@ def test_compare_draws_every_run_and_says_how_many_seeds(show: Callable[..., Pag
         "() => [...document.querySelectorAll('.js-plotly-plot')].some(plot => plot.calcdata.some("
         "points => points[0].trace.name === 'GRPO, mean of n = 2'))"
     )
+    page.set_viewport_size({"width": 800, "height": 900})
+    settled(page)
+    assert page.get_by_text("Who ends highest").count() == 1
+    assert page.evaluate(BEYOND) == []
 
 
 def test_sql_runs_when_asked_and_not_before(show: Callable[..., Page], lab: Lab) -> None:
