@@ -18,6 +18,8 @@ from app.inert import inert_markdown
 from core.config import ConfigError, ExperimentConfig, RunConfig, dump, override, parse, read_run, renamed
 
 FIRST = "grpo"
+SAID = 300
+"""Characters of an error that the address caused: it may repeat a long value."""
 _DEFAULTS = json.loads(RunConfig().model_dump_json())
 
 
@@ -74,7 +76,8 @@ def read_draft() -> Draft:
     try:
         return Draft(base, override(base, changes), tuple(changes), title)
     except ConfigError as error:
-        st.warning(f"The changes in the address cannot be used, so they are left out: {inert_markdown(error)}.")
+        why = inert_markdown(str(error)[:SAID])
+        st.warning(f"The changes in the address cannot be used, so they are left out: {why}.")
         return Draft(base, base, (), title)
 
 

@@ -28,6 +28,8 @@ _PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
 _BREAKABLE = re.compile(r"([:@](?=\S)|\$|www|[<>~=-](?=\\?[<>=-]))", re.IGNORECASE)
 _NAMES = {0x00: "NUL", 0x07: "BEL", 0x08: "BS", 0x0D: "CR", 0x1B: "ESC", 0x7F: "DEL"}
 _PLAIN = re.compile(r"[ -~]*")
+LONGEST_TOKEN = 500
+"""Characters shown of one token: no tokenizer has longer ones, but a file can, and a page shows thousands."""
 
 
 def visible(text: object) -> str:
@@ -76,10 +78,16 @@ def inert_html(text: object) -> str:
     return html.escape(visible(text), quote=True)
 
 
+def clipped(token: object) -> str:
+    """A token's text, cut to LONGEST_TOKEN characters with an …; as foreign as before."""
+    text = str(token)
+    return text if len(text) <= LONGEST_TOKEN else text[:LONGEST_TOKEN] + "…"
+
+
 def visible_token(token: object) -> str:
     """A token's own text with its spaces shown: ␣ for a space, ⏎ for a newline, ⇥ for a tab, ∅ for nothing.
 
-    Plain text: pass it on through the function of its sink.
+    Plain text: pass it on through the function of its sink. A token beyond LONGEST_TOKEN is cut, with an …
     """
-    shown = visible(token)
+    shown = visible(clipped(token))
     return shown.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥") or "∅"

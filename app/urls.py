@@ -27,6 +27,8 @@ PAGES = {
     "sql": "pages/sql.py",
 }
 """Pages by the name they have in the URL."""
+FAR = 10**9
+"""No number in an address is further from 0: larger ones overflow in the store."""
 PRESENT = "present"
 """The parameter that every link takes along: larger type, for presenting."""
 
@@ -45,10 +47,23 @@ def int_param(name: str, default: int | None = None, low: int | None = None, hig
         value = int(raw)
     except ValueError:
         return _refuse(name, raw, "is not a whole number", default)
+    if abs(value) > FAR:
+        return _refuse(name, raw, "is out of range", default)
     if (low is not None and value < low) or (high is not None and value > high):
         limits = f"lies outside {low} to {high}" if low is not None and high is not None else "is out of range"
         return _refuse(name, raw, limits, default)
     return value
+
+
+def int_params(name: str) -> list[int]:
+    """The whole numbers of a repeated parameter (`?steps=3&steps=9`), from 0 on; others give a sentence."""
+    numbers = []
+    for raw in list_param(name):
+        if raw.isdecimal() and len(raw) <= len(str(FAR)):
+            numbers.append(int(raw))
+        else:
+            _refuse(name, raw, "is not a whole number from 0 on, so it is left out", None)
+    return numbers
 
 
 def float_param(name: str, default: float, low: float, high: float) -> float:

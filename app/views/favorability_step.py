@@ -153,7 +153,7 @@ def _row(row: pd.Series, rule: ClassRule, theme: Theme, chosen: bool, href: str,
     mono = "font-family:Source Code Pro,monospace;overflow-wrap:anywhere;font-weight:400"
     link = f"<a href='{inert_html(href)}' target='_self' style='color:{theme.text};text-underline-offset:3px'"
     text, weight = visible(row["prompt"]), optional(row["weight"])
-    beside = f" ({number(weight / mean)} ×)" if mean > 0 else ""
+    beside = f" ({number(weight / mean)} ×)" if weight is not None and mean > 0 else ""
     hard = ""
     if rule.tau is not None:
         hard = f" {'≤' if row['correct'] / row['n'] <= rule.tau else '>'} τ"

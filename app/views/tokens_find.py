@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from app.inert import inert_html, visible, visible_token
+from app.inert import clipped, inert_html, visible, visible_token
 from app.palette import SIGN, Theme, rgba
 from app.views.tokens_fields import Field
 from app.words import count, number, share
@@ -142,8 +142,8 @@ def around(hits: pd.DataFrame, tokens: pd.DataFrame) -> pd.DataFrame:
     for row in hits.itertuples():
         part = near.get((row.step, row.group, row.rollout, row.position))
         there = () if part is None else list(zip(part["position"], part["token"], strict=True))
-        before.append("".join(token for at, token in there if at < row.position))
-        after.append("".join(token for at, token in there if at > row.position))
+        before.append("".join(clipped(token) for at, token in there if at < row.position))
+        after.append("".join(clipped(token) for at, token in there if at > row.position))
     return hits.assign(before=before, after=after)
 
 

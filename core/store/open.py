@@ -43,7 +43,7 @@ SAFE: dict[str, str | bool] = {
 """Settings of every connection of the store: no table is ever a Python variable, no extension is ever fetched."""
 
 _WITH = re.compile(r"\s*WITH\s+(RECURSIVE\s+)?", re.IGNORECASE)
-_MISTAKES = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException, duckdb.DataError)
+_MISTAKES = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)
 """What a query can be wrong in; every other error of DuckDB's says that a file vanished or is damaged."""
 
 
@@ -143,6 +143,9 @@ class Lab:
             return self._once(sql, params, fetch, scope)
         except _MISTAKES:
             raise
+        except duckdb.DataError as error:  # a count that is not a number, say: reading again will not help
+            why = str(error).partition("\n")[0]
+            raise StoreError(f"{', '.join(self.runs)}: holds a value that cannot be used: {why}") from error
         except duckdb.Error:
             with self._lock:
                 if self._connection is connection:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.inert import inert_html, inert_markdown, inert_plotly, visible, visible_token
+from app.inert import LONGEST_TOKEN, inert_html, inert_markdown, inert_plotly, visible, visible_token
 
 HOSTILE = {
     "image": "![x](http://evil.example/p.png)",
@@ -100,6 +100,13 @@ def test_tokens_show_their_spaces():
     assert visible_token(" so ") == "␣so␣"
     assert visible_token("\n\t") == "⏎⇥"
     assert visible_token("") == "∅"
+
+
+def test_a_token_that_no_tokenizer_has_is_cut():
+    """A page shows thousands of tokens: one of 100 kB in each row would be sent as often."""
+    long = "<b>x</b>" * 12_500
+    assert visible_token(long) == long[:LONGEST_TOKEN] + "…"
+    assert visible_token("a" * LONGEST_TOKEN) == "a" * LONGEST_TOKEN
 
 
 @given(st.text(st.characters(), max_size=40))

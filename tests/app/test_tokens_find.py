@@ -8,6 +8,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -213,3 +215,16 @@ def test_a_long_answer_is_cut_around_its_match():
     assert ">HERE</mark>" in shown and "x" * view.AROUND + "<" in shown
     assert shown.startswith("…x") and shown.endswith(f">{'y' * view.AROUND}…")
     assert view.snippet("", 0, 0, LIGHT) == "∅"
+
+
+def test_tokens_that_no_tokenizer_has_do_not_fill_the_page(no_runs, open_page):
+    """Each row shows its neighbours too, so that one token of 100 kB would be sent many times."""
+    run = make_run(no_runs, "long", steps=1, prompts=2, group_size=4)
+    for file in run.glob("steps/*/tokens.parquet"):
+        found = pq.read_table(file)
+        place = found.schema.get_field_index("token")
+        long = pa.array(["<b>x</b>" * 12_500] * len(found))
+        pq.write_table(found.set_column(place, found.schema.field(place), long), file)
+    at = open_page("tokens", view="find", find="tokens", run="long")
+    assert not at.exception
+    assert "&lt;b&gt;x" in table(at) and len(table(at)) < 2e6

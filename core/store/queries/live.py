@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
+from core.store.errors import StoreError
 from core.store.files import identity, live_steps, settled, table_file
 from core.store.open import Lab, open_runs
 
@@ -89,15 +90,19 @@ class Follower:
             return self._curves
 
     def _read_step(self, step: int, folder: Path) -> bool:
-        """Read one live step; False if it was taken away meanwhile (it is then looked at again next time)."""
-        try:
-            for table, rows in self._rows.items():
-                rows.pop(step, None)
-                file = folder / table_file(table)
+        """Read one live step; False if it was taken away meanwhile (it is then looked at again next time). Raises
+        StoreError for a file that is no Parquet.
+        """
+        for table, rows in self._rows.items():
+            rows.pop(step, None)
+            file = folder / table_file(table)
+            try:
                 if file.is_file():
                     rows.update((row["step"], _flat(row)) for row in pq.read_table(file).to_pylist())
-        except FileNotFoundError:
-            return False
+            except FileNotFoundError:
+                return False
+            except (ValueError, OSError) as error:  # pyarrow's words for what is no Parquet, or was cut off
+                raise StoreError(f"{file}: not a Parquet file, or damaged; the step must be recomputed") from error
         self.steps_read += 1
         return True
 

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from core.config import read_run
-from core.store import drop_steps_from, open_runs, seal, write_step
+from core.store import StoreError, drop_steps_from, open_runs, seal, write_step
 from core.store.queries.live import AT_ONCE, Follower, newest_rollouts
 from tests.synthetic import make_run, records
 
@@ -112,3 +112,14 @@ def test_newest_rollouts_take_turns_between_groups(run):
     assert set(frame["group"]) == {0, 1, 2}
     assert frame["advantage"].iloc[0] == pytest.approx(mean)
     assert frame["prompt"].str.endswith("=?").all()
+
+
+def test_a_damaged_file_is_said_and_read_again_once_it_is_mended(run):
+    follower = Follower(run)
+    file = sorted(run.glob("steps/*/metrics.parquet"))[-1]
+    whole = file.read_bytes()
+    file.write_bytes(whole[:40])
+    with pytest.raises(StoreError, match="damaged"):
+        follower.read()
+    file.write_bytes(whole)
+    assert list(follower.read().metrics["step"]) == [0, 1, 2, 3]

@@ -18,6 +18,7 @@ from core.advantage.tis import GAP_METRICS
 from core.store import StoreError, check, fingerprint, open_runs, replay, schema, seal, write_step
 from core.store.queries.live import Follower
 from core.store.queries.tokens import group_tokens
+from core.store.queries.tokens_run import agreement
 from tests.synthetic import make_run
 
 HOSTILE = [
@@ -320,3 +321,12 @@ def test_mistakes_in_a_query_are_the_programmers(runs: dict[str, Path]) -> None:
     with pytest.raises(duckdb.Error):
         open_runs([]).rows("SELECT x FROM tokens WHERE x = 1")
     assert tokens
+
+
+def test_a_count_that_is_no_number_is_said_of_the_run(run_dir: Path) -> None:
+    for file in run_dir.glob("steps/*/summary.parquet"):
+        table = pq.read_table(file)
+        place = table.schema.get_field_index("sum")
+        pq.write_table(table.set_column(place, table.schema.field(place), [[float("nan")] * len(table)]), file)
+    with open_runs([run_dir]) as lab, pytest.raises(StoreError, match="holds a value that cannot be used: Conversion"):
+        agreement(lab, lab.runs[0])
