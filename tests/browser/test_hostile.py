@@ -123,7 +123,7 @@ def test_it_is_shown_and_nothing_comes_of_it(lab: Served, page: Page, address: s
     watched = _Watched(lab, page)
     page.goto(f"{lab.url}/{address}")
     expect(page.get_by_role("heading").first).to_be_visible(timeout=60_000)
-    page.wait_for_function(SHOWN)
+    page.wait_for_function(SHOWN, polling=250)
     watched.check()
 
 
