@@ -142,9 +142,15 @@ def test_everything_that_is_recorded_agrees(pair: tuple[Path, Path]) -> None:
             "SELECT ratio, clipped, penalty, trainer_logprob, ref_logprob, proxy_logprob, entropy, after_logprob, "
             'entropy_after FROM tokens WHERE step = 0 ORDER BY split, "group", rollout, position',
             "SELECT * EXCLUDE (run) FROM evals ORDER BY step",
-            "SELECT split, polarity, bin, field, n, sum, histogram FROM summary WHERE step = 0 ORDER BY ALL",
         ):
             pd.testing.assert_frame_equal(query(one, sql), query(two, sql), rtol=1e-3, atol=1e-4)
+        summary = "split, polarity, bin, field, n, sum, histogram FROM summary WHERE step = 0 AND field <> 'agreed'"
+        sums = [query(folder, f"SELECT {summary} ORDER BY ALL") for folder in (one, two)]
+        pd.testing.assert_frame_equal(*sums, rtol=1e-3, atol=1e-3)  # a sum adds up the rounding of its tokens
+        agreed = "SELECT sum(n) AS n, sum(sum) AS agreed FROM summary WHERE step = 0 AND field = 'agreed'"
+        moved = [query(folder, agreed) for folder in (one, two)]  # rounding decides of a token that moved by UNMOVED
+        assert moved[0]["n"][0] > 100
+        pd.testing.assert_frame_equal(*moved, rtol=0, atol=2)
         metrics = [
             query(folder, "SELECT * FROM metrics ORDER BY step").drop(columns=["tokens_per_second", "time", *TIMES])
             for folder in (one, two)
