@@ -51,7 +51,7 @@ def test_log_probs_entropies_and_gradients_are_the_librarys(name):
     (ours, logprob), (theirs, expected) = (gradient_of(model, scorer, rows) for scorer in (packed, plain))
     torch.testing.assert_close(logprob, expected, rtol=1e-5, atol=1e-5)
     assert theirs.norm() > 1
-    assert (ours - theirs).norm() < 1e-5 * theirs.norm()
+    assert (ours - theirs).norm() < 2e-5 * theirs.norm()  # two orders of adding float32: 1.2e-5 on some CPUs
     for mine, other in zip(packed.score(rows), plain.score(rows), strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-5)
 
