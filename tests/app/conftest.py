@@ -82,7 +82,6 @@ def open_page() -> Callable[..., AppTest]:
     def opener(page: str, *, dark: bool = False, **params: object) -> AppTest:
         at = AppTest.from_file(str(MAIN), default_timeout=30)
         at.context["theme"] = "dark" if dark else "light"
-        at.run()
         for name, value in params.items():
             at.query_params[name] = [str(item) for item in value] if isinstance(value, list | tuple) else str(value)
         at.switch_page(f"pages/{page}.py")
