@@ -14,7 +14,7 @@ import yaml
 
 from core import runs as core_runs
 from core.config import ExperimentConfig, dump, parse
-from core.models.catalog import list_models
+from core.models.catalog import ModelInfo, models_here
 from core.runs import Preset, RunError, RunInfo, list_runs, runs_root
 from core.store import Lab, fingerprint, open_runs
 
@@ -71,9 +71,9 @@ def seconds_for(experiment: ExperimentConfig) -> float | None:
 
 
 @st.cache_data(ttl=30.0, show_spinner=False, max_entries=1)
-def models() -> dict[str, int]:
-    """The models that can be trained here, with their number of parameters."""
-    return {model.name: model.parameters for model in list_models() if model.ready}
+def models() -> list[ModelInfo]:
+    """What is on this machine, in the order of `models_here`; not everything of it can be trained."""
+    return models_here()
 
 
 @st.cache_data(ttl=30.0, show_spinner=False, max_entries=2)

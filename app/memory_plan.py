@@ -7,7 +7,8 @@ import streamlit as st
 from app.inert import inert_markdown
 from app.words import share
 from core.config import RunConfig
-from core.models.catalog import describe
+from core.models.catalog import ModelInfo, describe
+from core.runs.hardware import Memory
 from core.runs.memory import Plan, gigabytes, plan_here
 from core.tasks import TaskError, get_task
 
@@ -16,16 +17,33 @@ SMALL = 20_000_000
 """Parameters of a model that any machine has room for: on a CPU, nothing is shown for it."""
 
 
+def planned(config: RunConfig, model: ModelInfo) -> tuple[Plan, Memory | None] | None:
+    """The plan and what the machine has; None where the model or the task cannot be read."""
+    try:
+        task = get_task(config.task)
+    except TaskError:
+        return None
+    return plan_here(config, model, task) if model.ready else None
+
+
+def in_one_line(config: RunConfig, model: ModelInfo) -> str:
+    """Whether the run fits, as Markdown; "" where nothing can be said."""
+    if (plan := planned(config, model)) is None:
+        return ""
+    needed, has = plan
+    if has is None:
+        return f"needs up to {_size(needed.total)} of memory"
+    word = "fits" if needed.total <= has.total else "**does not fit**"
+    where = f"of the {_size(has.total)} that {inert_markdown(has.where)} has"
+    return f"{word}: these settings need up to {_size(needed.total)} {where}"
+
+
 def show(config: RunConfig) -> None:
     """Draw the plan; nothing for a small model on a CPU, and nothing where the model cannot be read."""
     model = describe(config.model)
-    try:
-        task = get_task(config.task.name)
-    except TaskError:
+    if (plan := planned(config, model)) is None:
         return
-    if not model.ready:
-        return
-    needed, has = plan_here(config, model, task)
+    needed, has = plan
     if needed.device == "cpu" and model.parameters < SMALL:
         return
     heading = f"**Memory: up to {_size(needed.total)}**"

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import math
 import time
+from typing import Any
+
+import pandas as pd
 
 DASH = "–"
+NO_PROMPT = "(no prompt text)"
+"""Of an import that has none."""
 
 
 def number(value: float | None, unit: str = "", signed: bool = False) -> str:
@@ -56,6 +61,16 @@ def age(when: float | None, now: float | None = None) -> str:
         return DASH
     seconds = (time.time() if now is None else now) - when
     return "just now" if seconds < 5 else f"{duration(seconds)} ago"
+
+
+def length(tokens: Any) -> str:
+    """`23 tokens`; a dash where an import does not say (null)."""
+    return DASH if pd.isna(tokens) else count(int(tokens), "token")
+
+
+def said(flag: Any) -> bool:
+    """Whether a flag that may be null is set."""
+    return not pd.isna(flag) and bool(flag)
 
 
 def count(n: int, one: str, several: str | None = None) -> str:

@@ -30,11 +30,11 @@ from core.config_settings import (
     RecordSettings,
     SamplingSettings,
     Settings,
-    TaskSettings,
     TisSettings,
     UpdateSettings,
     VllmSettings,
 )
+from core.config_tasks import TaskSettings
 from core.config_yaml import NOT_A_MAPPING, PLURALS, override, read_yaml
 
 MOST_RUNS = 256
@@ -57,6 +57,8 @@ class RunConfig(Settings):
     imported: bool = False
     """The run came from elsewhere: it can be looked at, not started from a page."""
     model: Annotated[str, Field(min_length=1)] = "embedded"
+    system_prompt: Annotated[str, Field(max_length=20_000)] | None = None
+    """What a chat model is told before every prompt; None: nothing but what its own template says, "" not even that."""
     task: TaskSettings = TaskSettings()
     method: MethodSettings = MethodSettings()
     loss: LossSettings = LossSettings()

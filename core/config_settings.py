@@ -27,12 +27,6 @@ class Settings(BaseModel):
         return data
 
 
-class TaskSettings(Settings):
-    name: str = "embedded"
-    pool_size: Annotated[int, Field(ge=1, le=100_000)] = 128
-    """Training prompts: a fixed pool, walked in shuffled epochs, so that prompts come back."""
-
-
 class MethodSettings(Settings):
     """A recipe of `core.advantage`, with what the user changed about it."""
 
@@ -64,9 +58,21 @@ class LossSettings(Settings):
     kl: Annotated[float, Field(ge=0, le=1e6)] | None = None
 
 
+StopString = Annotated[str, Field(min_length=1, max_length=200)]
+
+
 class SamplingSettings(Settings):
     temperature: Annotated[float, Field(gt=0, le=5)] = 1.0
-    max_new_tokens: Annotated[int, Field(ge=1, le=32_768)] = 72
+    max_new_tokens: Annotated[int, Field(ge=1, le=1_048_576)] = 72
+    stop: Annotated[tuple[StopString, ...], Field(max_length=16)] = ()
+    """Strings that end a response, with the token that completes one. That token is part of the response's tokens and
+    text, so verifiers read it, and the response is not cut off (`truncated` is false). Special tokens are no text, but
+    one whose name is given here ends a response too."""
+
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
 
 
 class OverlongSettings(Settings):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,17 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+class _Values(_Loader):
+    """Reads 1e-3 as a number, as people mean it; YAML 1.1 wants a point and a sign. What is in quotes stays text."""
+
+
+_Values.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9]+)[eE][-+]?[0-9]+\Z"),
+    list("-+.0123456789"),
+)
+
+
 def _parsed(text: str) -> Any:
     return yaml.load(text, Loader=_Loader)  # a safe loader
 
@@ -61,7 +73,7 @@ def override(data: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
         if not equals or not key or not all(key.split(".")):
             raise ConfigError(f"--set {item}: write it as key=value, such as optimizer.lr=0.0005")
         try:
-            value = numbers(_parsed(raw))
+            value = yaml.load(raw, Loader=_Values)  # a safe loader
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise ConfigError(f"--set {item[:80]}: the value is not valid YAML") from error
         data.pop(siblings.get(key), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from core.engines.choose import INSTALL, vllm_build
 from core.models.packaged import SMOLLM2
+from core.tasks import generators, mathematics
 
 
 def need_vllm() -> None:
@@ -29,6 +31,18 @@ def need_verl() -> Path:
     if not python.exists():
         _lack("LAB_REQUIRE_VERL", "verl is not installed (.venv-test/bin/python .ci/verl.py makes .venv-verl for it)")
     return python
+
+
+def need_math() -> None:
+    """Skip without math-verify, or fail where LAB_REQUIRE_TASKS=1."""
+    if importlib.util.find_spec("math_verify") is None:
+        _lack("LAB_REQUIRE_TASKS", f"math-verify is not installed: {mathematics.INSTALL}")
+
+
+def need_gym() -> None:
+    """Skip without reasoning-gym, or fail where LAB_REQUIRE_TASKS=1."""
+    if importlib.util.find_spec("reasoning_gym") is None:
+        _lack("LAB_REQUIRE_TASKS", f"reasoning-gym is not installed: {generators.INSTALL}")
 
 
 def _lack(variable: str, reason: str) -> None:

@@ -12,7 +12,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 HEAVY = {"torch", "transformers", "peft", "accelerate", "vllm"}
-WITH_TORCH = ("core.engines", "core.train", "core.models.convert", "core.models.load", "core.models.pretrain")
+WITH_TORCH = (
+    "core.engines", "core.train", "core.models.convert", "core.models.load", "core.models.pretrain",
+    "core.exporters.files", "core.exporters.merged",
+)  # fmt: skip
 """The only rooms where torch may be imported; their torch-free modules are not listed one by one."""
 
 

@@ -31,6 +31,13 @@ def page() -> None:
             "live", "Watch it on the Live page", run=info.id,
         )  # fmt: skip
         return
+    if view.rollouts(seen)["length"].isna().any():
+        widgets.empty_state(
+            f"**{inert_markdown(info.name)}** was imported without response lengths. ADORA's classes compare how long "
+            "right and wrong answers are, so no prompt has one here.", "polarity", "What right and wrong teach",
+            run=info.id,
+        )  # fmt: skip
+        return
     st.html(STYLE)
     now = int(
         widgets.step_picker(

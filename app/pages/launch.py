@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import actions, data, forms, memory_plan, method_forms, urls, widgets
+from app import actions, data, forms, memory_plan, method_forms, model_forms, task_forms, urls, widgets
 from app.draft import Draft, read_draft
 from app.inert import inert_markdown, visible
-from app.views.settings import ADVANCED, ESSENTIAL, TASK, Setting
+from app.views.setting import Setting
+from app.views.settings import ADVANCED, ESSENTIAL
 from app.words import count, duration, number
 from core.advantage import Method
 from core.advantage.registry import BASES, WEIGHTS
@@ -17,7 +18,6 @@ from core.config import ConfigError, ExperimentConfig, dump
 from core.runs import RunError, command_for
 from core.runs.create import bytes_needed, check_machine, check_space
 from core.runs.locks import visible_gpus
-from core.tasks import task_names
 
 
 def page() -> None:
@@ -59,8 +59,8 @@ def _start(draft: Draft) -> None:
 def _what(draft: Draft) -> None:
     """Model, task, methods, seeds and the settings that matter."""
     _name(draft)
-    _model(draft)
-    _settings(draft, TASK)
+    model_forms.show(draft)
+    task_forms.show(draft)
     method_forms.methods(draft)
     _seeds(draft)
     _settings(draft, ESSENTIAL)
@@ -70,7 +70,7 @@ def _settings(draft: Draft, group: Sequence[Setting]) -> None:
     columns = st.columns(2)
     for i, what in enumerate(group):
         with columns[i % 2]:
-            forms.setting(draft, what, task_names() if what.path == "task.name" else None)
+            forms.setting(draft, what)
 
 
 def _name(draft: Draft) -> None:
@@ -78,30 +78,6 @@ def _name(draft: Draft) -> None:
     st.session_state[key] = draft.name
     st.text_input("Name", key=key, max_chars=120, on_change=lambda: draft.write("name", st.session_state[key]),
                   help="How the runs are found again.")  # fmt: skip
-
-
-def _model(draft: Draft) -> None:
-    models = data.models()
-    now, key = str(draft.value("model")), "draft:model"
-    options = list(dict.fromkeys([*models, now]))
-    st.session_state[key] = now
-    st.selectbox(
-        "Model", options, key=key, accept_new_options=True,
-        on_change=lambda: draft.write("model", st.session_state[key]),
-        format_func=lambda name: _model_words(name, models),
-        help="The embedded model ships with the lab. For another one, type a local folder or the id of a model in the "
-        "Hugging Face cache; only safetensors are loaded.",
-    )  # fmt: skip
-
-
-def _model_words(name: str, models: dict[str, int]) -> str:
-    size = models.get(name)
-    if not size:
-        return visible(name)
-    scale, unit = next((pair for pair in ((1e9, "B"), (1e6, "M")) if size >= pair[0]), (1e3, "k"))
-    return f"{visible(name)} · {number(size / scale, unit)} parameters" + (
-        " · ships with the lab" if name == "embedded" else ""
-    )
 
 
 def _seeds(draft: Draft) -> None:
@@ -200,7 +176,7 @@ def _promise(experiment: ExperimentConfig) -> None:
            if several else inert_markdown(runs[0].build_method().label)),
         f"{count(run.steps, 'step')} of {run.prompts_per_step} prompts × {run.group_size} rollouts: "
         f"{rollouts * run.steps:,} rollouts".replace(",", "\u202f") + (" a run" if several else ""),
-        f"evaluated every {count(run.evaluate.every, 'step')} on {run.evaluate.prompts} held-out prompts"
+        f"evaluated every {count(run.evaluate.every, 'step')} on {task_forms.held_out(run)} held-out prompts"
         if run.evaluate.every else "never evaluated on held-out prompts",
         *([f"trained by {run.processes} processes together"] if run.processes > 1 else []),
         f"at most {number(sum(map(bytes_needed, runs)) / 2**20)} MB on disk",

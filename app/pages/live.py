@@ -7,7 +7,7 @@ import functools
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import actions, data, progress, urls, widgets
+from app import actions, adapter_download, data, progress, urls, widgets
 from app.guard import guarded
 from app.inert import inert_markdown, visible
 from app.palette import run_styles
@@ -214,6 +214,8 @@ def _progress(info: RunInfo, name: bool = False) -> None:
                 "Resume", key=f"resume:{info.id}", icon=":material/play_circle:", on_click=actions.resume, args=(info,),
                 help="Goes on from the last checkpoint as if it had never stopped",
             )  # fmt: skip
+        if not info.live:
+            adapter_download.button(info, "adapter")
 
 
 def _numbers_now(run: views.Series) -> None:

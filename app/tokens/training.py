@@ -18,7 +18,7 @@ from app.tokens.steps import SPLITS, nothing_yet
 from app.views import probes
 from app.views import tokens_training as view
 from app.views.tokens_fields import NOT_RECORDED, token_frame
-from app.words import count
+from app.words import NO_PROMPT, count
 from core.runs import RunInfo
 from core.store import Lab
 from core.store.queries import tokens as token_query
@@ -130,7 +130,7 @@ def _prompt_picker(found: pd.DataFrame, wanted: str | None) -> str:
     def label(key: str) -> str:
         row = by_id.loc[key]
         right = f"right {row['first']} → {row['last']} of {row['n']}"
-        return f"{visible(row['prompt'][:60])} · {count(int(row['visits']), 'step')} · {right}"
+        return f"{visible((row['prompt'] or NO_PROMPT)[:60])} · {count(int(row['visits']), 'step')} · {right}"
 
     now = wanted if wanted in by_id.index else by_id.index[0]
     st.selectbox("Prompt", by_id.index.tolist(), format_func=label, **urls.bound("prompt", now))

@@ -62,17 +62,24 @@ METRICS = (
 )  # fmt: skip
 TRAITS = {
     "self_check": "answers with a self-check", "wait": "answers with a wait", "direct": "direct answers",
-    "lucky": "right by luck",
+    "lucky": "right by luck", "answered": "answers that can be read", "formed": "answers of the right form",
+    "timed_out": "verified for too long",
 }  # fmt: skip
 SMALL = ("pass_at_1", "reward", "entropy", "length_correct", "trait:self_check", "mass_ratio", "no_signal_share")
 """The metrics shown small under the chosen one."""
+
+
+def trait_words(name: str) -> str:
+    """What a number of the verifier is called; `part_NAME` is a part of the reward."""
+    part = name.removeprefix("part_")
+    return TRAITS.get(name) or (part if part == name else f"reward: its part {part}").replace("_", " ")
 
 
 def available(metrics: pd.DataFrame, evals: pd.DataFrame) -> list[Metric]:
     """The metrics that at least one of the runs has a value of; traits of the verifier are called `trait:<name>`."""
     names = sorted({name for traits in metrics["traits"] if isinstance(traits, Mapping) for name in traits})
     traits = [
-        Metric(f"trait:{name}", TRAITS.get(name, name.replace("_", " ")), "share" if name in TRAITS else "mean",
+        Metric(f"trait:{name}", trait_words(name), "share" if name in TRAITS else "mean",
                "metrics", 0, "mean of this number of the verifier over the step's rollouts", trait=True)
         for name in names
     ]  # fmt: skip

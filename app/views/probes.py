@@ -10,7 +10,7 @@ import pandas as pd
 from app.inert import inert_html, visible_token
 from app.palette import SIGN, Theme, rgba
 from app.views.tokens_fields import FIELDS, Field, legend, limit
-from app.words import count, number
+from app.words import count, length, number, said
 
 COLOURS = {field.id: field for field in FIELDS if field.id in ("advantage", "probability", "entropy")}
 """What tokens can be coloured by: the fields that probes have in every run."""
@@ -74,7 +74,7 @@ def answers(
     The length leads to `link(rollout)`, if given. Where tokens were not kept, the plain text stands in. Of more than
     `most` tokens, each answer's first ones are coloured. Everything foreign goes through `inert_html`.
     """
-    end = int(rollouts["length"].max()) if len(tokens) <= most else max(most // len(rollouts), 1)
+    end = int(rollouts["length"].fillna(0).max()) if len(tokens) <= most else max(most // len(rollouts), 1)
     tokens = tokens.assign(_value=values(tokens, field))
     by_rollout = dict(list(tokens.groupby("rollout"))) if len(tokens) else {}
     rows = rollouts.sort_values(["correct", "rollout"], ascending=[False, True])
@@ -83,31 +83,31 @@ def answers(
         sign = 1 if row.correct else -1
         own = by_rollout.get(row.rollout)
         if own is None:
-            said = inert_html(row.text)
+            words = inert_html(row.text)
         else:
             first, rest = own.iloc[:end], own["token"].iloc[end:]
-            said = "".join(
+            words = "".join(
                 _token(*one, field, domain, theme) for one in zip(first["token"], first["_value"], strict=True)
             )
-            said += inert_html("".join(map(_plain, rest)))
-        note = "cut" if row.truncated else count(int(row.length), "token")
+            words += inert_html("".join(map(_plain, rest)))
+        note = "cut" if said(row.truncated) else length(row.length)
         if link is not None:
             href = inert_html(link(int(row.rollout)))
             note = f'<a href="{href}" target="_self" style="color:inherit" title="Open token by token">{note}</a>'
         cells.append(
             f'<b style="color:{theme.polarity(sign)}" title="{"correct" if sign > 0 else "wrong"}">{SIGN[sign]}</b>'
-            f'<div class="say">{said}</div><span class="n" style="color:{theme.muted}">{note}</span>'
+            f'<div class="say">{words}</div><span class="n" style="color:{theme.muted}">{note}</span>'
         )
     cut = f"Only the first {count(end, 'token')} of each answer are coloured." if len(tokens) > most else ""
-    words = f'<div style="color:{theme.muted};font-size:.88rem">{cut}</div>' if cut else ""
-    return STYLE + f'<div class="probe" role="list">{"".join(cells)}</div>{words}'
+    below = f'<div style="color:{theme.muted};font-size:.88rem">{cut}</div>' if cut else ""
+    return STYLE + f'<div class="probe" role="list">{"".join(cells)}</div>{below}'
 
 
 def summary(rollouts: pd.DataFrame) -> str:
     """One line of plain text: how many are right, and how long they are."""
     right = rollouts[rollouts["correct"]]
-    length = number(float(right["length"].mean()), "tokens") if len(right) else "no length"
-    return f"{len(right)} of {len(rollouts)} right, {length} when right"
+    mean = number(float(right["length"].mean()), "tokens") if right["length"].notna().any() else "no length"
+    return f"{len(right)} of {len(rollouts)} right, {mean} when right"
 
 
 def _token(token: str, value: float, field: Field, domain: float, theme: Theme) -> str:

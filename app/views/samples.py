@@ -8,7 +8,7 @@ import pandas as pd
 
 from app.inert import inert_html
 from app.palette import SIGN, Theme
-from app.words import number
+from app.words import NO_PROMPT, length, number, said
 
 
 def table(frame: pd.DataFrame, theme: Theme, link: Callable[[int, int], str]) -> str:
@@ -26,19 +26,20 @@ def table(frame: pd.DataFrame, theme: Theme, link: Callable[[int, int], str]) ->
 
 
 def _row(row, theme: Theme, link: Callable[[int, int], str]) -> str:
+    prompt = row.prompt or NO_PROMPT
     right = bool(row.correct)
     colour = theme.polarity(1 if right else -1)
     word = "correct" if right else "wrong"
     edge = f"padding:.35rem .6rem;border-top:1px solid {theme.grid};vertical-align:top"
     figures = f"{edge};text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums"
-    notes = [note for note, there in (("truncated", row.truncated), ("not trained", not row.kept)) if there]
+    notes = [note for note, there in (("truncated", said(row.truncated)), ("not trained", not row.kept)) if there]
     aside = f' <span style="color:{theme.muted}">({", ".join(notes)})</span>' if notes else ""
     mono = "font-family:'Source Code Pro',monospace;overflow-wrap:anywhere"
     return (
         f'<tr><td style="{edge};color:{colour};font-weight:700" title="{word}">{SIGN[1 if right else -1]}</td>'
-        f'<td style="{edge};{mono};{_fit(row.prompt)}">{inert_html(_short(row.prompt, 160))}</td>'
-        f'<td style="{edge};{mono}"><bdi>{inert_html(_short(row.text, 400)) or "∅"}</bdi>{aside}</td>'
-        f'<td style="{figures}">{int(row.length)} tokens</td>'
+        f'<td style="{edge};{mono};{_fit(prompt)}">{inert_html(_short(prompt, 160))}</td>'
+        f'<td style="{edge};{mono}"><bdi>{inert_html(_short(row.text or "", 400)) or "∅"}</bdi>{aside}</td>'
+        f'<td style="{figures}">{length(row.length)}</td>'
         f'<td style="{figures}">{number(row.advantage, signed=True)}</td>'
         f'<td style="{edge}"><a href="{inert_html(link(int(row.group), int(row.rollout)))}" target="_self" '
         f'style="color:{theme.reinforced}">tokens</a></td></tr>'

@@ -2,36 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
-
-Kind = Literal["int", "float", "choice", "flag", "list", "text"]
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A field of `RunConfig` by its dotted path. `low` and `high` are what the widget offers, within what the config
-    allows; `none` says what an empty value means, "" where there must be one. `list` is comma-separated text."""
-
-    path: str
-    label: str
-    kind: Kind
-    help: str
-    low: float | None = None
-    high: float | None = None
-    step: float | None = None
-    choices: tuple[Any, ...] = ()
-    none: str = ""
-
-
-TASK = (
-    Setting("task.name", "Task", "choice",
-        "Where prompts and their verifier come from."),
-    Setting("task.pool_size", "Training prompts", "int",
-        "A fixed pool, walked in shuffled epochs, so that prompts come back. With few prompts the model "
-        "memorises them.",
-        1, 100_000, 16),
-)  # fmt: skip
+from app.views.setting import Setting
+from app.views.task_settings import all_task_settings
 
 ESSENTIAL = (
     Setting("steps", "Steps", "int",
@@ -230,11 +202,13 @@ ADVANCED: dict[str, tuple[Setting, ...]] = {
     ),
 }  # fmt: skip
 
-ELSEWHERE = frozenset({"name", "model", "seed", "experiment", "imported", "method.name", "method.base", "method.also",
-                       "method.set", "method.mass_matched"})  # fmt: skip
-"""Settings that the page has widgets of their own for, or that the lab itself sets (experiment, imported)."""
+ELSEWHERE = frozenset({"name", "model", "system_prompt", "sampling.stop", "seed", "experiment", "imported",
+                       "method.name", "method.base", "method.also", "method.set", "method.mass_matched",
+                       "task.verify.function"})  # fmt: skip
+"""Settings that the page has widgets of their own for, that the lab itself sets (experiment, imported), or that are the
+command line's alone (a function of the user's own)."""
 
 
 def all_settings() -> list[Setting]:
-    """Every setting of the three tables."""
-    return [*TASK, *ESSENTIAL, *(setting for group in ADVANCED.values() for setting in group)]
+    """Every setting that has a widget of the common kind."""
+    return [*all_task_settings(), *ESSENTIAL, *(setting for group in ADVANCED.values() for setting in group)]

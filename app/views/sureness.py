@@ -41,7 +41,7 @@ def to_visits(visits: pd.DataFrame, rollouts: pd.DataFrame) -> Visits:
         visit=found["row"].to_numpy(),
         correct=found["correct"].to_numpy(dtype=bool),
         length=found["length"].to_numpy(dtype=int),
-        truncated=found["truncated"].to_numpy(dtype=bool),
+        truncated=found["truncated"].fillna(False).to_numpy(dtype=bool),
     )
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 from app.inert import visible, visible_token
 from app.palette import SIGN, Theme
 from app.views.tokens_fields import FIELDS, Field, legend, limit, shades
-from app.words import count, number, share
+from app.words import DASH, count, length, number, said, share
 
 NOTHING = "Nothing of this group was trained on."
 
@@ -57,9 +57,9 @@ def rollout_title(rollout: pd.Series, trained: bool) -> str:
     words = ["correct" if rollout["correct"] else "wrong"]
     if _positive(traits, "lucky"):
         words.append("right by luck")
-    if rollout["truncated"]:
+    if said(rollout["truncated"]):
         words.append("truncated")
-    words += [f"reward {number(rollout['reward'])}", count(int(rollout["length"]), "token")]
+    words += [f"reward {number(rollout['reward'])}{_parts(rollout)}", length(rollout["length"])]
     if _positive(traits, "steps") and traits.get("steps_right") is not None:
         words.append(f"{number(traits['steps_right'])} of {count(int(traits['steps']), 'step')} right")
     if _positive(traits, "self_check"):
@@ -71,6 +71,17 @@ def rollout_title(rollout: pd.Series, trained: bool) -> str:
     elif not rollout["kept"]:
         words.append("dropped, not in the loss")
     return f"rollout {int(rollout['rollout'])}: {', '.join(words)}"
+
+
+def _parts(rollout: pd.Series) -> str:
+    """` (correct 1, format 0.2, length −0.1)`; "" where the reward has one part or none is known."""
+    parts = rollout.get("parts")
+    parts = {name: value for name, value in parts.items() if value is not None} if isinstance(parts, Mapping) else {}
+    return (
+        f" ({', '.join(f'{visible(name)} {number(value)}' for name, value in parts.items())})"
+        if parts.keys() - {"correct"}
+        else ""
+    )
 
 
 def matrix_rows(
@@ -104,7 +115,7 @@ def matrix_rows(
                 "title": rollout_title(rollout, trained),
                 "cells": [
                     f"{int(rollout['rollout'])}", number(rollout["mean_advantage"], signed=True),
-                    number(rollout["reward"]), str(int(rollout["length"])),
+                    number(rollout["reward"]), DASH if pd.isna(rollout["length"]) else str(int(rollout["length"])),
                 ],
                 "kept": bool(rollout["kept"]) or not trained,
                 "tokens": tokens["_text"].tolist(),

@@ -13,7 +13,7 @@ import pandas as pd
 from app.inert import clipped, inert_html, visible, visible_token
 from app.palette import SIGN, Theme, rgba
 from app.views.tokens_fields import Field
-from app.words import count, number, share
+from app.words import count, length, number, said, share
 
 Link = Callable[..., str]
 """The address of a rollout (step, group, rollout, position) or of a search."""
@@ -49,7 +49,7 @@ def rollout_table(rows: pd.DataFrame, theme: Theme, link: Link) -> str:
     for row in rows.itertuples():
         sign = 1 if row.correct else -1
         base = number(row.base_advantage, signed=True)
-        notes = [note for note in (row.note, "cut off" if row.truncated else "") if note]
+        notes = [note for note in (row.note, "cut off" if said(row.truncated) else "") if note]
         where = {"step": row.step, "group": row.group, "rollout": row.rollout}
         if not np.isnan(row.position):
             where["position"] = int(row.position)
@@ -59,7 +59,7 @@ def rollout_table(rows: pd.DataFrame, theme: Theme, link: Link) -> str:
                 f'<div style="color:{theme.muted};font-size:.8rem">{inert_html(_short(row.prompt, 120))}</div>'
                 f'<div dir="auto" style="{MONO}">{snippet(row.text, row.start, row.end, theme)}</div>'
                 f'<div style="color:{theme.muted};font-size:.8rem">{inert_html(" · ".join(notes))}</div>',
-                count(int(row.length), "token"),
+                length(row.length),
                 base,
                 _open(f"step {row.step}", link(**where), theme),
             ]

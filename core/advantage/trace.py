@@ -28,6 +28,9 @@ def compute(method: Method, batch: Batch, polarity_by: str = "correct") -> Trace
     selections = [_signal(batch)] if method.dynamic_sampling else []
     with_signal = kept = mask & (selections[0].spread(batch) > 0) if selections else mask
     batch = replace(batch, dropped=~with_signal.any(axis=1))
+    if batch.trained is not None:
+        selections.append(_masked(batch))
+        with_signal = kept = kept & batch.trained
     minibatch = minibatches(batch.group, batch.counted, batch.minibatches)
     base = BASES[method.base.name].rule(batch, method.base.params)
     started = np.where(mask, base.values if base.values.ndim == 2 else base.values[:, None], 0.0)
@@ -81,6 +84,17 @@ def _signal(batch: Batch) -> Factor:
 
     reason = f"groups of equal rewards are dropped: {int(dropped.sum())} of {len(dropped)}"
     return Factor(SELECTED, "group", (~dropped).astype(float), reason, explain)
+
+
+def _masked(batch: Batch) -> Factor:
+    """Tokens that the trainer's own mask left out: a tool's output, say."""
+    trained = batch.trained & batch.mask
+
+    def explain(i: int, t: int) -> str:
+        return "kept: part of the trainer's loss" if trained[i, t] else "dropped: no part of the trainer's loss"
+
+    reason = f"the trainer's mask keeps {int(trained.sum())} of {int(batch.mask.sum())} tokens"
+    return Factor(SELECTED, "token", trained.astype(float), reason, explain)
 
 
 def _merged(selections: list[Factor], batch: Batch) -> Factor:

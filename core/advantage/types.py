@@ -45,6 +45,8 @@ class Batch:
     minibatches: int = 1  # the optimizer's updates a pass over the step; each takes whole groups
     seed: int = 0  # of the run, for rules that draw
     dropped: np.ndarray | None = None  # (N,) bool: rollouts of groups that dynamic sampling drops; `compute` sets it
+    trained: np.ndarray | None = None  # (N, T) bool: what the trainer's own mask left in the loss; None: every token
+    measured: bool = True  # False: no response's length is known, each counts as one token
 
     @property
     def width(self) -> int:

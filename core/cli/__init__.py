@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import typer
 
-from core.cli import advantage, bench, data, examples, look, sql, train
+from core.cli import advantage, bench, data, examples, export, imports, look, sql, train
 from core.cli.common import BAD_INPUT, one_line, set_runs_folder
 
 UsageError = typer.BadParameter.__mro__[1]
@@ -34,7 +34,7 @@ def build_app() -> typer.Typer:
     """All commands, in the order in which a person meets them."""
     app = typer.Typer(help=HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
     app.callback()(set_runs_folder)
-    for module in (train, look, sql, data, advantage, examples, bench):
+    for module in (train, look, sql, data, imports, export, advantage, examples, bench):
         module.register(app)
     return app
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from core.cli.common import AsJson, RunName, RunsFolder, find_run, number, one_line, print_json
+from core.importers.manifest import read_manifest
 from core.runs import RunInfo, duration, list_runs, log_tail, runs_root
 
 
@@ -82,7 +83,9 @@ def facts_of(run: RunInfo) -> dict[str, object]:
     def moment(seconds: float | None) -> str | None:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) if seconds else None
 
+    manifest = read_manifest(run.path) if run.imported else None
     return {
+        "imported": f"from {manifest.label}, {manifest.source}" if manifest else run.imported or None,
         "label": run.label,
         "model": run.model,
         "seed": run.seed,

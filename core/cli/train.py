@@ -42,7 +42,7 @@ def run(
         return
     root = runs_root(runs)
     experiment = load(find_config(config), [*launch.settings, *(settings or ())], name)
-    paths = start(root, experiment)
+    paths = start(root, experiment, code=True)
     _follow(root, paths, detach)
 
 
@@ -60,9 +60,9 @@ def resume(
         return
     paths = list(dict.fromkeys(find_run(name, runs).path for name in names))
     for path in paths:
-        check_resume(path, to)
+        check_resume(path, to, code=True)
     for path in paths:
-        resume_run(path, to)
+        resume_run(path, to, code=True)
     _follow(runs_root(runs), paths, detach)
 
 

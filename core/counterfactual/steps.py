@@ -39,7 +39,9 @@ def stored(lab: Lab, run: str, step: int, split: str = "train") -> Stored:
     batch, row = stored_batch(view, config, split)
     ratio = np.full(batch.mask.shape, np.nan)
     query = 'SELECT "group", rollout, position, ratio FROM tokens WHERE split = ? ORDER BY ALL'
-    ratio[batch.mask] = view.arrays(query, [split])["ratio"]
+    found = view.arrays(query, [split])["ratio"]
+    if len(found):  # an import may have no tokens
+        ratio[batch.mask] = found
     return Stored(config, batch, row, ratio)
 
 

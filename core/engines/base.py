@@ -15,10 +15,14 @@ class EngineError(RuntimeError):
 
 @dataclass(frozen=True)
 class Sampling:
-    """How responses are drawn. `temperature` 0 means greedy (log-probs are then those at temperature 1)."""
+    """How responses are drawn. `temperature` 0 means greedy (log-probs are then those at temperature 1).
+
+    A response ends with the token that completes one of the `stop` strings, which is part of its tokens and text.
+    """
 
     temperature: float = 1.0
     max_new_tokens: int = 72
+    stop: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Rollouts:
     prompt_ids: list[list[int]]  # one list a prompt: its tokens as the model saw them
     token_ids: np.ndarray  # (N, T) int32, end-of-sequence included
     length: np.ndarray  # (N,) int32
-    truncated: np.ndarray  # (N,) bool: no end-of-sequence within max_new_tokens
+    truncated: np.ndarray  # (N,) bool: no end-of-sequence and no stop string within max_new_tokens
     logprob: np.ndarray  # (N, T) float32
     entropy: np.ndarray | None  # (N, T) float32; None where the engine has none: the trainer must score the tokens
     text: list[str]  # (N,) decoded without special tokens

@@ -79,4 +79,4 @@ def make_engine(config: RunConfig, policy: Policy, run_dir: Path, rank: int = 0)
         return VllmEngine(config, policy, run_dir, rank)
     from core.engines.transformers import TransformersEngine
 
-    return TransformersEngine(policy.model, policy.tokenizer)
+    return TransformersEngine(policy.model, policy.tokenizer, system_prompt=config.system_prompt)

@@ -7,13 +7,15 @@ of the embedded model this saves three tokens in ten, later half of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+
+from core.engines.stops import StopWatch
 
 BLOCK = 512
 """Tokens whose weights are summed before a drawn token is looked for among them, in a large vocabulary."""
@@ -59,11 +61,13 @@ def decode(
     temperature: float,
     eos: Sequence[int],
     pad: int,
+    watch: StopWatch | None = None,
 ) -> Decoded:
     """Sample `group_size` responses for each left-padded prompt (P, L).
 
     `draws` (P x group_size, max_new_tokens) are uniforms in [0, 1); temperature 0 takes the likeliest token, with
-    log-probs and entropies at temperature 1. A token of `eos` ends its row.
+    log-probs and entropies at temperature 1. A token of `eos` ends its row, as does one that the `watch` says completes
+    a stop string.
     """
     count, limit = draws.shape
     device = prompts.device
@@ -77,7 +81,9 @@ def decode(
         at = torch.tensor(rows, device=device)
         token, logprob, entropy = pick(logits, at, uniform[position].index_select(0, alive), temperature)
         steps.append((alive, token, logprob, entropy))
-        left, rows, plan = part(rows, token.tolist(), ends)
+        drawn = token.tolist()
+        stopped = watch.completed(alive.tolist(), drawn) if watch else ()
+        left, rows, plan = part(rows, drawn, ends, stopped)
         if len(left) < len(alive):
             alive = alive[torch.tensor(left, dtype=torch.int64, device=device)]
         if not left:
@@ -99,14 +105,16 @@ class Plan:
     source: list[int]
 
 
-def part(rows: list[int], tokens: list[int], ends: frozenset[int]) -> tuple[list[int], list[int], Plan]:
+def part(
+    rows: list[int], tokens: list[int], ends: frozenset[int], stopped: Collection[int] = ()
+) -> tuple[list[int], list[int], Plan]:
     """Of responses in `rows` that drew `tokens`: those that have not ended, their rows at the next position, and how
-    these come about.
+    these come about. A token of `ends` ends a response; those at the indices `stopped` have ended too.
 
     Responses of one row stay together if they drew the same token. The first of a row's keep it, unless it lies beyond
     the number of rows that is needed; all others go to rows that are free.
     """
-    left = [i for i, token in enumerate(tokens) if token not in ends]
+    left = [i for i, token in enumerate(tokens) if token not in ends and i not in stopped]
     together = dict.fromkeys((rows[i], tokens[i]) for i in left)
     count = len(together)
     place: dict[tuple[int, int], int] = {}

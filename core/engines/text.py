@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jinja2 import TemplateError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from core.engines.base import EngineError
@@ -33,10 +34,17 @@ def check_room(prompts: Sequence[str], prompt_ids: Sequence[list[int]], max_new_
 
 class Texts:
     """A tokenizer as the engine uses it. Prompts come back, as tokens do: the ids of those and the texts of these are
-    remembered."""
+    remembered. A `system_prompt` stands before every prompt of a chat model."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, system_prompt: str | None = None):
         self.tokenizer = tokenizer
+        self.system_prompt = system_prompt
+        self.chat = bool(getattr(tokenizer, "chat_template", None))
+        if system_prompt is not None and not self.chat:
+            raise EngineError(
+                "system_prompt: the model has no chat template, so there is no place for one: leave it out, or write "
+                "it into the prompts"
+            )
         self.special = set(tokenizer.all_special_ids)
         self._prompts: dict[str, list[int]] = {}
         self._tokens: dict[int, str] = {}
@@ -44,9 +52,8 @@ class Texts:
     def encode(self, prompts: Sequence[str]) -> list[list[int]]:
         """The ids of each prompt; a tokenizer with a chat template gets it as the user's message."""
         if new := [prompt for prompt in dict.fromkeys(prompts) if prompt not in self._prompts]:
-            chat = bool(getattr(self.tokenizer, "chat_template", None))
-            texts = [self._chat(prompt) for prompt in new] if chat else new
-            encoded = self.tokenizer(texts, add_special_tokens=not chat)["input_ids"]
+            texts = [self._chat(prompt) for prompt in new] if self.chat else new
+            encoded = self.tokenizer(texts, add_special_tokens=not self.chat)["input_ids"]
             for prompt, ids in zip(new, encoded, strict=True):
                 if not ids:
                     raise EngineError(f"the prompt {prompt!r} has no tokens: every prompt needs at least one")
@@ -54,8 +61,18 @@ class Texts:
         return [list(self._prompts[prompt]) for prompt in prompts]
 
     def _chat(self, prompt: str) -> str:
-        message = [{"role": "user", "content": prompt}]
-        return self.tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+        system = self.system_prompt
+        messages = [] if system is None else [{"role": "system", "content": system}]
+        messages.append({"role": "user", "content": prompt})
+        try:
+            text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        except TemplateError as error:
+            words = " ".join(str(error).split())[:200]
+            which = "" if system is None else "system_prompt: "
+            raise EngineError(f"{which}the model's chat template refuses the prompt ({words})") from error
+        if system is not None and system.strip() not in text:
+            raise EngineError("system_prompt: the model's chat template leaves it out: write it into the prompts")
+        return text
 
     def responses(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """The text of each response, special tokens left out."""

@@ -13,6 +13,7 @@ from core.engines.cached import CachedDecoder
 from core.engines.decode import Decoded, Decoder, decode
 from core.engines.llama import LlamaDecoder
 from core.engines.merged import supports
+from core.engines.stops import StopWatch, named_ids
 from core.engines.text import Texts, check_room, eos_ids
 from core.engines.uniforms import uniforms
 from core.limits import CACHE_BYTES
@@ -25,9 +26,15 @@ class TransformersEngine:
     are not numbers.
     """
 
-    def __init__(self, model: torch.nn.Module, tokenizer: PreTrainedTokenizerBase, fast: bool = True):
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        tokenizer: PreTrainedTokenizerBase,
+        fast: bool = True,
+        system_prompt: str | None = None,
+    ):
         self.model: PreTrainedModel = model.get_base_model() if hasattr(model, "get_base_model") else model
-        self.texts = Texts(tokenizer)
+        self.texts = Texts(tokenizer, system_prompt)
         self.eos = eos_ids(self.model, tokenizer)
         self.pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.eos[0]
         self.fast = fast and supports(self.model)
@@ -67,7 +74,10 @@ class TransformersEngine:
         rows = [(first + group, rollout) for group in range(len(prompt_ids)) for rollout in range(group_size)]
         draws = uniforms(key, rows, sampling.max_new_tokens)
         decoder: Decoder = (LlamaDecoder if self.fast else CachedDecoder)(self.model, sampling.max_new_tokens)
-        return decode(decoder, padded, mask, group_size, draws, sampling.temperature, self.eos, self.pad)
+        tokenizer, stop, eos, watch = self.texts.tokenizer, sampling.stop, self.eos, None
+        if stop:
+            eos, watch = [*eos, *named_ids(tokenizer, stop)], StopWatch(tokenizer, stop, len(rows))
+        return decode(decoder, padded, mask, group_size, draws, sampling.temperature, eos, self.pad, watch)
 
     def _batches(
         self, prompt_ids: list[list[int]], group_size: int, max_new_tokens: int

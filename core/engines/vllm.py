@@ -19,6 +19,7 @@ import torch
 from core.config import RunConfig
 from core.engines.base import EngineError, Rollouts, SampleKey, Sampling
 from core.engines.choose import VLLM_RANKS
+from core.engines.stops import end_of, named_ids
 from core.engines.text import Texts, check_room, eos_ids
 from core.engines.vllm_messages import Drawn, Ready, Request, Start
 from core.engines.vllm_process import VllmProcess, environment
@@ -42,7 +43,8 @@ class VllmEngine:
     def __init__(self, config: RunConfig, policy: Policy, run_dir: Path, rank: int = 0):
         suffix = f"-{rank}" if rank else ""
         model = policy.model.get_base_model()
-        self.texts = Texts(policy.tokenizer)
+        self.texts = Texts(policy.tokenizer, config.system_prompt)
+        self.reads_text = bool(config.sampling.stop)
         self.eos = eos_ids(model, policy.tokenizer)
         self.pad = policy.tokenizer.pad_token_id if policy.tokenizer.pad_token_id is not None else self.eos[0]
         self.folder = (run_dir / f"{FOLDER}{suffix}").resolve()
@@ -66,41 +68,57 @@ class VllmEngine:
         """`group_size` responses a prompt from the policy of version `adapter`, without entropies."""
         prompt_ids = self.texts.encode(prompts)
         check_room(prompts, prompt_ids, sampling.max_new_tokens, self.context)
+        ends = [*self.eos, *named_ids(self.texts.tokenizer, sampling.stop)]
         request = Request(
             prompt_ids,
             group_size,
             sampling.temperature,
             sampling.max_new_tokens,
-            self.eos,
+            ends,
+            list(sampling.stop) if self.reads_text else [],
             seeds(key, len(prompts), group_size),
             adapter,
             str(self.adapters.path(adapter)),
         )
-        return self._rollouts(prompt_ids, self.process.ask(request))
+        return self._rollouts(prompt_ids, self._rows(self.process.ask(request), sampling), ends)
 
     def close(self) -> None:
         """End vLLM's process, and remove its temporary files and the adapters it read."""
         self.process.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _rollouts(self, prompt_ids: list[list[int]], drawn: Drawn) -> Rollouts:
+    def _rows(self, drawn: Drawn, sampling: Sampling) -> list[tuple[np.ndarray, np.ndarray, bool]]:
+        """Token ids and log-probs of each response up to its first stop string, and whether it ended by one or before
+        its longest length. vLLM looks for them as well, where it may: what it drew after one is left out here."""
         if not np.isfinite(drawn.logprob).all():
             raise EngineError("vLLM's log-probs are not finite numbers: try a lower optimizer.lr in a new run")
-        shape = len(drawn.length), int(drawn.length.max())
-        mask = np.arange(shape[1]) < drawn.length[:, None]
+        places = np.cumsum(drawn.length)[:-1]
+        rows = []
+        for ids, logprob in zip(np.split(drawn.token_ids, places), np.split(drawn.logprob, places), strict=True):
+            end = end_of(self.texts.tokenizer, sampling.stop, ids.tolist()) if sampling.stop else None
+            rows.append((ids[:end], logprob[:end], end is not None or len(ids) < sampling.max_new_tokens))
+        return rows
+
+    def _rollouts(
+        self, prompt_ids: list[list[int]], rows: Sequence[tuple[np.ndarray, np.ndarray, bool]], ends: Sequence[int]
+    ) -> Rollouts:
+        length = np.array([len(ids) for ids, *_ in rows], dtype=np.int32)
+        shape = len(rows), int(length.max())
+        mask = np.arange(shape[1]) < length[:, None]
         token_ids = np.full(shape, self.pad, dtype=np.int32)
         logprob = np.zeros(shape, dtype=np.float32)
-        token_ids[mask], logprob[mask] = drawn.token_ids, drawn.logprob
-        rows = [ids.tolist() for ids in np.split(drawn.token_ids, np.cumsum(drawn.length)[:-1])]
+        token_ids[mask] = np.concatenate([ids for ids, *_ in rows])
+        logprob[mask] = np.concatenate([values for _, values, _ in rows])
+        tokens = [ids.tolist() for ids, *_ in rows]
         return Rollouts(
             prompt_ids=prompt_ids,
             token_ids=token_ids,
-            length=drawn.length,
-            truncated=np.array([row[-1] not in self.eos for row in rows]),
+            length=length,
+            truncated=np.array([not ended and ids[-1] not in ends for ids, _, ended in rows]),
             logprob=logprob,
             entropy=None,
-            text=self.texts.responses(rows),
-            token_text=[[self.texts.token(token) for token in row] for row in rows],
+            text=self.texts.responses(tokens),
+            token_text=[[self.texts.token(token) for token in row] for row in tokens],
         )
 
 
@@ -158,7 +176,7 @@ def _arguments(config: RunConfig, path: str, device: str) -> dict[str, Any]:
         }
     return {
         "model": path,
-        "skip_tokenizer_init": True,
+        "skip_tokenizer_init": not config.sampling.stop,
         "trust_remote_code": False,
         "load_format": "safetensors",
         "generation_config": "vllm",  # nothing of the model's own sampling settings

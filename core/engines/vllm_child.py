@@ -66,10 +66,12 @@ def draw(engine: LLM, request: Request) -> Drawn:
             seed=seed,
             max_tokens=request.max_new_tokens,
             stop_token_ids=request.stop_ids,
+            stop=request.stop,
+            include_stop_str_in_output=True,
             ignore_eos=True,
             logprobs=0,
             flat_logprobs=True,
-            detokenize=False,
+            detokenize=bool(request.stop),
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         for seed in request.seeds

@@ -30,6 +30,7 @@ class Request:
     temperature: float  # 0 means greedy
     max_new_tokens: int
     stop_ids: list[int]  # they end a response and belong to it
+    stop: list[str]  # text that ends a response; only for an engine that was started with a tokenizer
     seeds: list[int]  # one a response
     adapter: int  # the policy's version
     adapter_path: str

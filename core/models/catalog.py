@@ -90,13 +90,16 @@ def require(name: str) -> ModelInfo:
 
 
 def list_models() -> list[ModelInfo]:
-    """The embedded model, then those that are ready: packaged ones, and text generators of the Hugging Face cache."""
-    infos = [describe(EMBEDDED), *filter(lambda info: info.ready, map(describe, PACKAGED))]
-    for folder in sorted(hub_cache().glob("models--*")):
-        info = describe(folder.name.removeprefix("models--").replace("--", "/", 1))
-        if info.ready:
-            infos.append(info)
-    return infos
+    """Those of `models_here` that can be trained."""
+    return [info for info in models_here() if info.ready]
+
+
+def models_here() -> list[ModelInfo]:
+    """The embedded model, the packaged ones, and every model of the Hugging Face cache; what cannot be trained, a
+    package that is not installed say, has its `problem`."""
+    cached = [folder.name for folder in sorted(hub_cache().glob("models--*"))]
+    ids = [name.removeprefix("models--").replace("--", "/", 1) for name in cached]
+    return [describe(name) for name in dict.fromkeys([EMBEDDED, *PACKAGED, *ids])]
 
 
 def locate(name: str) -> Path:
@@ -118,7 +121,8 @@ def locate(name: str) -> Path:
     if snapshot is None:
         raise ModelError(
             f"model {name!r} is not here: it is neither {EMBEDDED!r}, nor a packaged one ({', '.join(PACKAGED)}), nor "
-            f"a local folder, nor in the Hugging Face cache (to fetch it: hf download {name})"
+            "a local folder, nor in the Hugging Face cache; the lab itself downloads nothing (to fetch it: "
+            f"hf download {name})"
         )
     return snapshot
 

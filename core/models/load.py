@@ -35,7 +35,10 @@ def load_model(
     if loading["missing_keys"]:
         missing = sorted(loading["missing_keys"])
         raise ModelError(f"model {name!r}: its weight files lack {missing[0]}, which would be left random")
-    if tokenizer.pad_token_id is None:
+    pad = tokenizer.pad_token_id
+    if (
+        pad is None or pad >= model.get_input_embeddings().num_embeddings
+    ):  # Qwen's class brings one that a model may lack
         tokenizer.pad_token = tokenizer.eos_token
     tokenizer.padding_side = "left"
     return model.to(device).eval(), tokenizer

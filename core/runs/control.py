@@ -19,6 +19,8 @@ from core.runs.create import check_machine, check_space, create_runs
 from core.runs.folders import EXAMPLES, REPO, RESERVED, RunError, RunInfo, is_run_dir, run_info
 from core.runs.locks import DeviceQueues, device_keys
 from core.runs.status import Status, read_status, write_atomic, write_status
+from core.tasks import names_code
+from core.tasks.own_function import ONLY_THERE
 
 GRACE_S = 30.0
 """Seconds for the current step to end after a request to stop (three times the run's own step if that is longer)."""
@@ -33,25 +35,32 @@ _LAUNCHERS = re.compile(r"(TORCHELASTIC|ACCELERATE|GROUP|ROLE)_|(LOCAL_)?(RANK|W
 _children: list[subprocess.Popen[bytes]] = []
 
 
-def start(root: Path, experiment: ExperimentConfig) -> list[Path]:
+def start(root: Path, experiment: ExperimentConfig, *, code: bool = False) -> list[Path]:
     """Create and launch all runs of an experiment; they queue on their device in order.
 
-    Raises ConfigError or RunError, before anything exists, if one of them cannot run.
+    Raises ConfigError or RunError, before anything exists, if one of them cannot run. `code`: it may name Python of the
+    user's own, which a page never starts.
     """
-    paths = create_runs(root, experiment)
+    paths = create_runs(root, experiment, code=code)
     for path in paths:
-        launch(path)
+        launch(path, code=code)
     return paths
 
 
-def launch(path: Path) -> int:
-    """Start a run's process, which waits in its device's line; returns its pid. Raises RunError."""
+def launch(path: Path, *, code: bool = False) -> int:
+    """Start a run's process, which waits in its device's line; returns its pid. Raises RunError.
+
+    `code` as in `start`.
+    """
     info = _own(path)
     status = read_status(path) or Status(created=time.time())
     if status.pid is not None:
         _refuse_if_busy(info, "wait for its end, or stop it first")
     config = _config_of(path)
     _refuse_if_read_only(info, config)
+    own = names_code(config.task)
+    if own and not code:
+        raise RunError(ONLY_THERE)
     (path / "stop").unlink(missing_ok=True)
     here = {"host": machine.host(), "boot_id": machine.boot_id(), "heartbeat": time.time()}
     fresh = replace(status, state="queued", total=config.steps, message="", error="", pid=None, eta_s=None, **here)
@@ -59,7 +68,7 @@ def launch(path: Path) -> int:
     try:
         queue = DeviceQueues(device_keys(config.device, config.processes))
         number = queue.next_number()
-        process = _spawn([*WORKER, str(path.resolve()), "--ticket", str(number)], path / "log.txt")
+        process = _spawn([*WORKER, str(path.resolve()), "--ticket", str(number)], path / "log.txt", here=own)
         queue.enter(info.id, number, process.pid)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
@@ -67,10 +76,13 @@ def launch(path: Path) -> int:
     return process.pid
 
 
-def _spawn(command: list[str], log: Path) -> subprocess.Popen[bytes]:
-    """A process of its own session, that lives on when this one ends; its output goes to the log."""
+def _spawn(command: list[str], log: Path, here: bool = False) -> subprocess.Popen[bytes]:
+    """A process of its own session, that lives on when this one ends; its output goes to the log. With `here`, it finds
+    the Python modules of the current folder too."""
     streams = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
     environment = {name: value for name, value in os.environ.items() if not _LAUNCHERS.match(name)}
+    if here:
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (os.getcwd(), os.environ.get("PYTHONPATH"))))
     with log.open("ab") as out:
         process = subprocess.Popen(command, cwd=REPO, stdout=out, start_new_session=True, env=environment, **streams)
     _children[:] = [child for child in _children if child.poll() is None] + [process]
@@ -123,18 +135,18 @@ def _ended(path: Path, status: Status, seconds: float) -> bool:
     return True
 
 
-def resume(path: Path, extend_to: int | None = None) -> int:
+def resume(path: Path, extend_to: int | None = None, *, code: bool = False) -> int:
     """Go on with a stopped or failed run, or with a finished one up to more steps; returns the pid. Raises RunError.
 
-    Schedules given as a fraction of the run keep its original length.
+    Schedules given as a fraction of the run keep its original length. `code` as in `start`.
     """
-    config = check_resume(path, extend_to)
+    config = check_resume(path, extend_to, code=code)
     if extend_to is not None:
         write_atomic(path / "config.yaml", dump(config))
-    return launch(path)
+    return launch(path, code=code)
 
 
-def check_resume(path: Path, extend_to: int | None = None) -> RunConfig:
+def check_resume(path: Path, extend_to: int | None = None, *, code: bool = False) -> RunConfig:
     """The settings with which `resume` would go on. Raises ConfigError or RunError where it could not; changes nothing.
 
     Model, task, engine, device and memory must be there as for a new run, and the steps that extending adds must fit
@@ -147,12 +159,12 @@ def check_resume(path: Path, extend_to: int | None = None) -> RunConfig:
     if extend_to is None:
         if info.state == "finished":
             raise RunError(f"{info.id} is finished: to go on, extend it to more than its {config.steps} steps")
-        check_machine(config)
+        check_machine(config, code=code)
         return config
     if extend_to <= config.steps:
         raise RunError(f"{info.id} has {config.steps} steps: to extend it, name a larger number than that")
     extended = _extended(config, extend_to)
-    check_machine(extended)
+    check_machine(extended, code=code)
     check_space(path.parent, [extended.model_copy(update={"steps": max(1, extend_to - info.step)})])
     return extended
 

@@ -17,7 +17,7 @@ from core.runs.locks import DeviceQueues, device_key, device_keys, has_cuda
 from core.runs.memory import check_fits
 from core.runs.status import Status, write_status
 from core.runs.team import check_gpus
-from core.tasks.base import POOL_SEED
+from core.tasks.base import POOL_SEED, TaskError
 
 if TYPE_CHECKING:
     from core.models.catalog import ModelInfo
@@ -31,20 +31,24 @@ SPARE_BYTES = 100 * 2**20
 """For what is not counted: checkpoints, logs, the machine's own needs."""
 
 LOOKED_AT = 1024
-"""Prompts whose lengths are looked at before a run; the longest in characters are counted in tokens."""
+"""Prompts whose lengths are looked at before a run; the longest in characters are counted in tokens. Of a file, all; of
+a task that makes them, the first `FEW`, since some take a while."""
+FEW = 256
 
 OUTSIDE_LAYERS = ("lm_head", "embed_tokens", "embed_out", "wte", "wpe")
 """What an adapter may be put on besides the linear layers that a catalog entry lists."""
 
 
-def create_runs(root: Path, experiment: ExperimentConfig) -> list[Path]:
+def create_runs(root: Path, experiment: ExperimentConfig, *, code: bool = False) -> list[Path]:
     """Make the folders of all runs of an experiment, queued but not started, in the order they should run.
 
-    Raises ConfigError or RunError, before any folder is made, if one of them could not run here.
+    Raises ConfigError or RunError, before any folder is made, if one of them could not run here. `code`: it may name
+    Python of the user's own, as only the command line allows.
     """
+    experiment = _located(experiment)
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     configs = experiment.expand(f"{stamp}-{slug(experiment.name)}-{secrets.token_hex(2)}")
-    check_machine(experiment.run)
+    check_machine(experiment.run, code=code)
     check_locks(experiment.run)
     check_space(root, configs)
     try:
@@ -54,8 +58,11 @@ def create_runs(root: Path, experiment: ExperimentConfig) -> list[Path]:
         raise RunError(f"{root}: cannot make a run folder there ({error.strerror or error})") from error
 
 
-def check_machine(config: RunConfig) -> None:
-    """Model, task and device must be there. Raises ConfigError with the field that names what is missing."""
+def check_machine(config: RunConfig, *, code: bool = False) -> None:
+    """Model, task and device must be there. Raises ConfigError with the field that names what is missing.
+
+    Unless `code`, a config that names Python of the user's own is refused, and nothing of it is imported.
+    """
     if config.imported:
         raise ConfigError("imported: this config came from elsewhere; read it, then set imported to false to train it")
     from core.models.catalog import require
@@ -66,9 +73,10 @@ def check_machine(config: RunConfig) -> None:
     except (ValueError, OSError) as error:
         raise ConfigError(_naming("model", error)) from error
     try:
-        task = get_task(config.task.name)
+        task = get_task(config.task, trusted=code)
+        _check_prompts(config, task)
     except (ValueError, OSError) as error:
-        raise ConfigError(_naming("task.name", error)) from error
+        raise ConfigError(_naming("task", error)) from error
     _check_fit(config, model)
     _check_room(config, model, task)
     if config.device == "cuda" and not has_cuda():
@@ -81,12 +89,47 @@ def check_machine(config: RunConfig) -> None:
     check_fits(config, model, task)
 
 
+def _check_prompts(config: RunConfig, task: Task) -> None:
+    """There must be enough prompts for a step, and one to evaluate on. Raises TaskError, ConfigError."""
+    there = len({prompt.id for prompt in task.train_pool(config.prompts_per_step, POOL_SEED)})
+    if there < config.prompts_per_step:
+        raise ConfigError(
+            f"prompts_per_step is {config.prompts_per_step}, but the task {task.name!r} has only {there} distinct "
+            "training prompts: lower it"
+        )
+    if config.evaluate.every and not task.held_out(1):
+        raise ConfigError(
+            f"evaluate.every is {config.evaluate.every}, but the task {task.name!r} has no held-out prompt: raise "
+            "task.file.held_out, or set evaluate.every to 0"
+        )
+
+
+def _located(experiment: ExperimentConfig) -> ExperimentConfig:
+    """The same with the whole path of its dataset file: its process starts in another folder."""
+    task = experiment.run.task
+    if not task.file.path:
+        return experiment
+    from core.tasks.file import resolved
+
+    try:
+        there = task.file.model_copy(update={"path": str(resolved(task.file.path))})
+    except TaskError as error:
+        raise ConfigError(str(error)) from error
+    run = experiment.run.model_copy(update={"task": task.model_copy(update={"file": there})})
+    return experiment.model_copy(update={"run": run})
+
+
 def _check_fit(config: RunConfig, model: ModelInfo) -> None:
     """Settings that the model's own files rule out. Raises ConfigError."""
     if 0 < model.context <= config.sampling.max_new_tokens:
         raise ConfigError(
             f"sampling.max_new_tokens is {config.sampling.max_new_tokens}, but the model {config.model} reads at most "
             f"{model.context} tokens, the prompt among them: lower it"
+        )
+    if config.system_prompt is not None and not model.chat_template:
+        raise ConfigError(
+            f"system_prompt: the model {config.model} has no chat template, so there is no place for one: leave it "
+            "out, or write it into the prompts"
         )
     if isinstance(config.lora.targets, tuple) and model.lora_targets:
         for target in config.lora.targets:
@@ -112,9 +155,13 @@ def _check_room(config: RunConfig, model: ModelInfo, task: Task) -> None:
     except Exception as error:  # tokenizers has no narrower one
         words = " ".join(str(error).split())[:200]
         raise ConfigError(f"model: {path} is not a tokenizer, or damaged: {words}") from error
-    prompts = [*task.train_pool(min(config.task.pool_size, LOOKED_AT), POOL_SEED)]
+    from core.tasks import FILE, generators
+
+    name, most = config.task.name, LOOKED_AT
+    most = FEW if name in generators.KINDS else config.task.pool_size if name == FILE else most
+    prompts = [*task.train_pool(min(config.task.pool_size, most), POOL_SEED)]
     if config.evaluate.every:
-        prompts += task.held_out(min(config.evaluate.prompts, LOOKED_AT))
+        prompts += task.held_out(min(config.evaluate.prompts, most))
     texts = sorted((prompt.text for prompt in prompts), key=len)[-64:]
     lengths = [len(encoding.ids) for encoding in tokenizer.encode_batch(texts, add_special_tokens=False)]
     used, text = max(zip(lengths, texts, strict=True))
@@ -188,9 +235,9 @@ def _create(root: Path, config: RunConfig, experiment: ExperimentConfig) -> Path
 
 
 def _naming(field: str, error: Exception) -> str:
-    """The error's sentence, with the field in front unless it names it already."""
+    """The error's sentence, with the field in front unless it names one already."""
     text = " ".join(str(error).split())
-    return text if text.startswith(field) else f"{field}: {text}"
+    return text if text.startswith(field) or isinstance(error, ConfigError) else f"{field}: {text}"
 
 
 def _megabytes(size: int) -> str:

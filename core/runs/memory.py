@@ -210,9 +210,10 @@ def batch_tokens(config: RunConfig, model: ModelInfo, prompt_tokens: int) -> int
 
 
 def longest_prompt(config: RunConfig, model: ModelInfo, task: Task) -> int:
-    """About how many tokens the task's longest prompts have, a chat template included; read off their characters."""
+    """About how many tokens the task's longest prompts have, a chat template and a system prompt included; read off
+    their characters."""
     prompts = [*task.train_pool(min(config.task.pool_size, 256), 0), *task.held_out(min(config.evaluate.prompts, 64))]
-    characters = max((len(prompt.text) for prompt in prompts), default=0)
+    characters = max((len(prompt.text) for prompt in prompts), default=0) + len(config.system_prompt or "")
     tokens = min(characters, SHORT + (characters - SHORT) // 2)
     return tokens + (TEMPLATE_TOKENS if model.chat_template else 0)
 

@@ -14,6 +14,7 @@ import numpy as np
 from core.advantage import PROXY_DROPPED, Trace, gap_metrics, loss_weights, tis_weights
 from core.advantage.tis import GAP_METRICS
 from core.config import ConfigError, TisSettings, read_run
+from core.store.check_rollouts import check_rollouts, without_rewards, without_tokens
 from core.store.errors import StoreError
 from core.store.open import Lab, StepLab, open_runs
 from core.store.replay import Replay, replay
@@ -68,18 +69,24 @@ def check(run_dir: str | Path, progress: Callable[[int, int], None] | None = Non
         report.steps = len(steps)
         packed = lab.source(run).packed
         report.recomputed = sorted(packed.token_steps) if packed else None
+        imported = _imported(Path(run_dir))
         try:
-            _check_steps(lab, steps, report, _promised(Path(run_dir)))
+            _check_steps(lab, steps, report, None if imported else _promised(Path(run_dir)), imported)
         except (StoreError, ConfigError) as error:
             report.say(str(error))
         for done, step in enumerate(steps, start=1):
             here = lab.step(run, step)
             try:
                 for split in _check_rows(here, report):
-                    if packed and step not in packed.token_steps:
+                    if packed and packed.token_steps and step not in packed.token_steps:
+                        continue
+                    if imported and without_rewards(here, split):
                         continue
                     again = replay(lab, run, step, split)
-                    _check_advantages(here, again, split, report)
+                    if imported and without_tokens(here, split):
+                        check_rollouts(here, again, split, report)
+                    else:
+                        _check_advantages(here, again, split, report)
                     _check_groups(here, again, split, report)
             except (StoreError, ConfigError) as error:
                 report.say(str(error))
@@ -97,10 +104,20 @@ def _promised(run_dir: Path) -> int | None:
     return read_run(run_dir / "config.yaml").steps if state == "finished" else None
 
 
-def _check_steps(lab: Lab, steps: list[int], report: CheckReport, promised: int | None = None) -> None:
+def _imported(run_dir: Path) -> bool:
+    """Whether the run came from elsewhere: its steps are those that its files had, and it may lack what they lacked."""
+    try:
+        return read_run(run_dir / "config.yaml").imported
+    except ConfigError:
+        return False  # said where the config is needed
+
+
+def _check_steps(
+    lab: Lab, steps: list[int], report: CheckReport, promised: int | None = None, imported: bool = False
+) -> None:
     """No gap, no foreign step, none missing at a finished run's end, metrics with each trained one, nothing twice."""
     there = set(steps)
-    if steps and steps[-1] != len(steps) - 1:
+    if not imported and steps and steps[-1] != len(steps) - 1:
         missing = islice((step for step in range(steps[-1]) if step not in there), 10)
         report.say(f"steps {', '.join(map(str, missing))} are missing")
     for table in ("metrics", "evals"):
@@ -116,7 +133,7 @@ def _check_steps(lab: Lab, steps: list[int], report: CheckReport, promised: int 
             report.say(f"step {step}: no metrics")
         if step in measured and step not in trained:
             report.say(f"step {step}: metrics without rollouts")
-        if step not in trained and not (step == steps[-1] and step in evaluated):
+        if step not in trained and not ((imported or step == steps[-1]) and step in evaluated):
             report.say(f"step {step}: no rollouts")
     for table in TABLES:
         for row in lab.rows(f"SELECT DISTINCT step FROM {table} ORDER BY step"):
@@ -131,7 +148,9 @@ def _check_rows(lab: StepLab, report: CheckReport) -> list[str]:
         WITH g AS (SELECT split, "group", count(*) AS copies, sum(n) AS n, sum(correct) AS correct
                    FROM groups GROUP BY ALL),
         r AS (SELECT split, "group", count(*) AS n, count(DISTINCT rollout) AS different, min(rollout) AS lowest,
-                     max(rollout) AS highest, count(*) FILTER (correct) AS correct FROM rollouts GROUP BY ALL)
+                     max(rollout) AS highest,
+                     CASE WHEN count(correct) > 0 THEN count(*) FILTER (correct) END AS correct,
+                     count(correct) AS judged FROM rollouts GROUP BY ALL)
         SELECT split, "group", copies, g.n AS said, g.correct AS said_correct, r.* EXCLUDE (split, "group")
         FROM g FULL JOIN r USING (split, "group") ORDER BY split, "group"
         """
@@ -173,6 +192,8 @@ def _problem(row: dict[str, Any]) -> str:
         return "the same key twice"
     if (row["lowest"], row["highest"]) != (0, row["n"] - 1) or row["said"] != row["n"]:
         return f"{row['n']} rollouts where the group says {row['said']}"
+    if row["said_correct"] is not None and row["judged"] != row["n"]:
+        return f"{row['n'] - row['judged']} rollouts without a verdict, right or wrong"
     if row["said_correct"] != row["correct"]:
         return f"{row['correct']} correct rollouts where the group says {row['said_correct']}"
     return ""

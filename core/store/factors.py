@@ -43,13 +43,16 @@ class Factors:
         )
 
 
-def write_schema(run_dir: str | Path, config: RunConfig) -> Factors:
-    """Write the schema.json of a run that has this config: its method says which factors it will have."""
+def write_schema(run_dir: str | Path, config: RunConfig, also: tuple[str, ...] = ()) -> Factors:
+    """Write the schema.json of a run that has this config: its method says which factors it will have.
+
+    `also` names factors of tokens that come with an imported run's rollouts.
+    """
     method = trained_method(run_dir, config)
     columns = factor_columns(method)
     factors = Factors(
         tuple(name for name, per in columns.items() if per != "token"),
-        tuple(name for name, per in columns.items() if per == "token"),
+        (*(name for name, per in columns.items() if per == "token"), *also),
     )
     about = {"method": method.name, "label": method.label, "settings": _settings(config)}
     write_factors(run_dir, factors, **about, composition=method_to_json(method))

@@ -38,7 +38,7 @@ def replay(lab_or_path: Lab | str | Path, run: str, step: int, split: str = "tra
             return replay(lab, run, step, split)
     source = lab_or_path.source(run)
     path, packed = source.path, source.packed
-    if packed and step in packed.steps - packed.token_steps:
+    if packed and packed.token_steps and step in packed.steps - packed.token_steps:
         there = ", ".join(map(str, sorted(packed.token_steps)))
         raise StoreError(f"{run}, step {step}: its tokens were left out of the pack; it has those of steps {there}")
     config = read_run(path / "config.yaml")
@@ -53,28 +53,36 @@ def replay(lab_or_path: Lab | str | Path, run: str, step: int, split: str = "tra
 def stored_batch(lab: StepLab, config: RunConfig, split: str = "train") -> tuple[Batch, dict[tuple[int, int], int]]:
     """The batch of a stored step, rollouts ordered by (group, rollout), and the row of each.
 
-    Raises StoreError where there are no rollouts, or not exactly one token for each position.
+    Rollouts of an import that has no tokens make a batch without any; where it lacks their lengths too, each counts as
+    one token. Raises StoreError where there are no rollouts or no rewards, or not exactly one token for each position.
     """
     where = f"{lab.run}, step {lab.step}, {split}"
     rollouts = lab.arrays(
-        'SELECT "group", rollout, reward, correct, length, truncated FROM rollouts WHERE split = ? ORDER BY ALL',
+        """SELECT "group", rollout, reward, coalesce(correct, false) AS correct, coalesce(length, -1) AS length,
+        coalesce(truncated, false) AS truncated FROM rollouts WHERE split = ? ORDER BY "group", rollout""",
         [split],
     )
     group, rollout, length = rollouts["group"], rollouts["rollout"], rollouts["length"]
     if not len(group):
         raise StoreError(f"{where}: there are no rollouts")
+    if config.imported and np.isnan(rollouts["reward"]).any():
+        raise StoreError(f"{where}: these rollouts came without rewards, so nothing can be computed from them")
     tokens = lab.arrays(
-        f'SELECT "group", rollout, position, {", ".join(INPUTS)} FROM tokens WHERE split = ? ORDER BY ALL', [split]
+        f'SELECT "group", rollout, position, kept, {", ".join(INPUTS)} FROM tokens WHERE split = ? ORDER BY ALL',
+        [split],
     )
+    if config.imported and not len(tokens["position"]):
+        return _without_tokens(lab.step, rollouts, config)
     row = {key: i for i, key in enumerate(zip(group.tolist(), rollout.tolist(), strict=True))}
     n, width = len(group), int(length.max())
     mask = np.arange(width) < length[:, None]
-    whole = len(row) == n and len(tokens["position"]) == mask.sum()
+    whole = len(row) == n and (length >= 0).all() and len(tokens["position"]) == mask.sum()
     for name, values in (("group", group), ("rollout", rollout), ("position", None)):
-        expected = np.nonzero(mask)[1] if values is None else np.repeat(values, length)
+        expected = np.nonzero(mask)[1] if values is None else np.repeat(values, np.maximum(length, 0))
         whole = whole and np.array_equal(tokens[name], expected)
     if not whole:
         raise StoreError(f"{where}: the tokens do not fit the rollouts' lengths; the step is not whole")
+    trained = _trained(tokens["kept"], mask) if config.imported else None
     padded = {}
     for name in INPUTS:
         if np.isnan(tokens[name]).all():
@@ -82,6 +90,8 @@ def stored_batch(lab: StepLab, config: RunConfig, split: str = "train") -> tuple
             continue
         padded[name] = np.zeros((n, width), np.float32)
         padded[name][mask] = tokens[name]
+        if trained is not None:
+            padded[name][~trained & np.isnan(padded[name])] = 0
     batch = Batch(
         group=group.astype(np.int64),
         reward=rollouts["reward"],
@@ -95,6 +105,56 @@ def stored_batch(lab: StepLab, config: RunConfig, split: str = "train") -> tuple
         minibatches=config.updates.minibatches if split == "train" else 1,
         seed=config.seed,
         proxy_min_p=None if padded["proxy_logprob"] is None else config.proxy_min_p,
+        trained=trained,
         **padded,
     )
     return batch, row
+
+
+def _trained(kept: np.ndarray, mask: np.ndarray) -> np.ndarray | None:
+    """(N, T) what an import's own mask left in the loss, since its method leaves nothing out; None for all."""
+    kept = np.ma.filled(kept, False).astype(bool)
+    if kept.all():
+        return None
+    trained = np.zeros(mask.shape, bool)
+    trained[mask] = kept
+    return trained
+
+
+def _without_tokens(
+    step: int, rollouts: dict[str, np.ndarray], config: RunConfig
+) -> tuple[Batch, dict[tuple[int, int], int]]:
+    keys = zip(rollouts["group"].tolist(), rollouts["rollout"].tolist(), strict=True)
+    return tokenless_batch(
+        config, step, rollouts["group"], rollouts["rollout"], rollouts["reward"], rollouts["correct"],
+        rollouts["truncated"], rollouts["length"],
+    ), {key: i for i, key in enumerate(keys)}  # fmt: skip
+
+
+def tokenless_batch(
+    config: RunConfig,
+    step: int,
+    group: np.ndarray,
+    rollout: np.ndarray,
+    reward: np.ndarray,
+    correct: np.ndarray,
+    truncated: np.ndarray,
+    length: np.ndarray,
+) -> Batch:
+    """The batch of an import's rollouts without tokens, all arrays (N,). With a `length` below 0, which says that it
+    is not known, each response counts as one token; an empty one does in any case.
+    """
+    measured = bool((np.asarray(length) >= 0).all())
+    return Batch(
+        group=np.asarray(group, np.int64),
+        reward=reward,
+        correct=correct,
+        length=np.maximum(length, 1).astype(np.int64) if measured else np.ones(len(group), np.int64),
+        truncated=truncated,
+        max_length=config.sampling.max_new_tokens,
+        step=step,
+        total_steps=config.schedule_steps or config.steps,
+        rollout=np.asarray(rollout, np.int64),
+        seed=config.seed,
+        measured=measured,
+    )

@@ -19,6 +19,7 @@ from core.store.text import encode, encode_all
 Tables = dict[str, pa.Table]
 
 _OF_GROUPS = ("prompt", "answer", "attempt", "group_kept")
+_OR_NONE = ("correct", "length", "truncated")
 _OF_ROLLOUTS = ("rollout", "text", "reward", "correctness", "correct", "parts", "traits", "length", "truncated")
 
 
@@ -32,12 +33,12 @@ def tables(record: StepRecord, factors: Factors, ranks: Ranks = ALONE) -> Tables
         _check(split, record.step)
         groups = _own_groups(split, ranks)
         rollouts = groups[split.group]
-        parts["groups"].append(_groups(split, record.step).filter(groups))
-        parts["rollouts"].append(_rollouts(split, record.step, factors.rollout).filter(rollouts))
+        parts["groups"].append(_only(_groups(split, record.step), groups))
+        parts["rollouts"].append(_only(_rollouts(split, record.step, factors.rollout), rollouts))
         if split.token_ids is not None:
             tokens = _tokens(split, rollouts, record.step, factors.token)
             parts["tokens"].append(tokens)
-            length = np.asarray(split.length)[rollouts]
+            length = split.counted[rollouts]
             polarity = np.repeat(_polarity(split)[rollouts], length)
             parts["summary"].append(summary_rows(tokens, polarity, np.repeat(length, length)))
             for table in schema.LATER_TABLES:
@@ -49,17 +50,26 @@ def tables(record: StepRecord, factors: Factors, ranks: Ranks = ALONE) -> Tables
     return {table: rows for table, rows in joined.items() if rows.num_rows}
 
 
+def _only(rows: pa.Table, own: np.ndarray) -> pa.Table:
+    return rows if own.all() else rows.filter(own)
+
+
 def _own_groups(split: SplitRecord, ranks: Ranks) -> np.ndarray:
     """(P,) bool: the groups whose rows this rank writes, about as many tokens as the others."""
-    return ranks.owners(np.bincount(split.group, split.length, len(split.prompt_id))) == ranks.rank
+    return ranks.owners(np.bincount(split.group, split.counted, len(split.prompt_id))) == ranks.rank
 
 
 def _check(split: SplitRecord, step: int) -> None:
     groups, rollouts = len(split.prompt_id), len(split.group)
     for name in (*_OF_GROUPS, *_OF_ROLLOUTS):
         expected, what = (groups, "groups") if name in _OF_GROUPS else (rollouts, "rollouts")
-        if (count := len(getattr(split, name))) != expected:
+        values = getattr(split, name)
+        if values is None and name in _OR_NONE:
+            continue
+        if (count := len(values)) != expected:
             raise StoreError(f"step {step}, {split.split}: {name} has {count} entries for {expected} {what}")
+    if split.token_ids is not None and (split.length is None or isinstance(split.length, list)):
+        raise StoreError(f"step {step}, {split.split}: with tokens, every length is a number")
     if rollouts and not (np.min(split.group) >= 0 and np.max(split.group) < groups):
         raise StoreError(f"step {step}, {split.split}: group must lie in 0..{groups - 1}")
     if split.token_text is not None and [len(texts) for texts in split.token_text] != np.asarray(split.length).tolist():
@@ -69,7 +79,6 @@ def _check(split: SplitRecord, step: int) -> None:
 def _groups(split: SplitRecord, step: int) -> pa.Table:
     count = len(split.prompt_id)
     n = np.bincount(split.group, minlength=count)
-    correct = np.bincount(split.group, weights=np.asarray(split.correct, np.float64), minlength=count)
     reward = np.bincount(split.group, weights=np.asarray(split.reward, np.float64), minlength=count)
     some = np.maximum(n, 1)
     columns = {
@@ -80,12 +89,13 @@ def _groups(split: SplitRecord, step: int) -> pa.Table:
         "prompt": encode_all(split.prompt),
         "answer": encode_all(split.answer),
         "n": n,
-        "correct": correct.astype(np.int32),
-        "pass_rate": correct / some,
         "mean_reward": reward / some,
         "kept": np.asarray(split.group_kept, bool),
         "attempt": split.attempt,
     }
+    if split.correct is not None:
+        correct = np.bincount(split.group, weights=np.asarray(split.correct, np.float64), minlength=count)
+        columns |= {"correct": correct.astype(np.int32), "pass_rate": correct / some}
     if split.trace is not None:
         classes, present = split.trace.classes, np.unique(split.group)
         place = {group: i for i, group in enumerate(present.tolist())}
@@ -93,13 +103,18 @@ def _groups(split: SplitRecord, step: int) -> pa.Table:
         def spread(values: Any) -> list[Any]:
             return [values[place[group]] if group in place else None for group in range(count)]
 
+        def spread_numbers(values: Any) -> np.ndarray:
+            whole = np.full(count, np.nan)
+            whole[present] = values
+            return whole
+
         columns |= {
-            "longest_correct": spread(np.asarray(classes.longest_correct, np.float64)),
-            "mean_wrong_length": spread(np.asarray(classes.mean_wrong, np.float64)),
+            "longest_correct": spread_numbers(classes.longest_correct),
+            "mean_wrong_length": spread_numbers(classes.mean_wrong),
             "length_advantage": spread(classes.length_advantage),
             "difficulty_advantage": spread(classes.difficulty_advantage),
             "class": spread(classes.label),
-            "weight": spread(np.asarray(classes.weight, np.float64)),
+            "weight": spread_numbers(classes.weight),
         }
     return _table("groups", columns, count)
 
@@ -115,22 +130,24 @@ def _rollouts(split: SplitRecord, step: int, factors: Sequence[str]) -> pa.Table
         "text": encode_all(split.text),
         "reward": split.reward,
         "correctness": split.correctness,
-        "correct": np.asarray(split.correct, bool),
         "polarity": _polarity(split),
         "parts": _maps(split.parts),
         "traits": _maps(split.traits),
-        "length": split.length,
-        "truncated": np.asarray(split.truncated, bool),
     }
+    known = {name: values for name in _OR_NONE if (values := getattr(split, name)) is not None}
+    for name, values in known.items():
+        columns[name] = np.asarray(values, bool) if name != "length" and isinstance(values, np.ndarray) else values
+    if split.imported_advantage is not None:
+        columns["imported_advantage"] = split.imported_advantage
     if split.minibatch is not None:
         columns["minibatch"] = split.minibatch
     elif split.loss_weight is not None:
         columns["minibatch"] = np.zeros(count, np.int32)
     if split.sampler_logprob is not None and count:
-        mask = np.arange(split.sampler_logprob.shape[1]) < np.asarray(split.length)[:, None]
+        mask = np.arange(split.sampler_logprob.shape[1]) < split.counted[:, None]
         columns["sequence_logprob"] = np.where(mask, split.sampler_logprob, 0).sum(axis=1, dtype=np.float64)
     if split.token_ids is not None:
-        columns["repeated"] = repeated(split.token_ids, np.asarray(split.length))
+        columns["repeated"] = repeated(split.token_ids, split.counted)
     trace = split.trace
     if trace is not None:
         if trace.base.ndim == 1:
@@ -169,7 +186,7 @@ def repeated(token_ids: np.ndarray, length: np.ndarray, size: int = 4) -> np.nda
 def _mass(split: SplitRecord, advantage: np.ndarray) -> np.ndarray:
     """(N,) sum of loss weight x |advantage| over each rollout's kept tokens."""
     width = min(advantage.shape[1], split.loss_weight.shape[1])
-    kept = split.trace.kept[:, :width] & (np.arange(width) < np.asarray(split.length)[:, None])
+    kept = split.trace.kept[:, :width] & (np.arange(width) < split.counted[:, None])
     return np.where(kept, split.loss_weight[:, :width] * np.abs(advantage[:, :width]), 0.0).sum(axis=1)
 
 
@@ -197,6 +214,8 @@ def _tokens(split: SplitRecord, rollouts: np.ndarray, step: int, factors: Sequen
     ):  # fmt: skip
         if (values := getattr(split, name)) is not None:
             columns[name] = _flat(values, mask, name, step)
+    if (values := split.imported_token_advantage) is not None:
+        columns["imported_advantage"] = _flat(values, mask, "imported_token_advantage", step)
     trace = split.trace
     if trace is not None:
         base = trace.base if trace.base.ndim == 2 else np.broadcast_to(trace.base[:, None], trace.advantage.shape)
@@ -213,6 +232,8 @@ def _polarity(split: SplitRecord) -> np.ndarray:
     """(N,) +1 or -1: the trace's, which may go by sign; by correctness where there is none."""
     if split.trace is not None:
         return np.asarray(split.trace.polarity, np.int8)
+    if split.polarity is not None:
+        return np.asarray(split.polarity, np.int8)
     return np.where(np.asarray(split.correct, bool), 1, -1).astype(np.int8)
 
 
@@ -246,6 +267,9 @@ def _one_row(table: str, row: Mapping[str, Any]) -> pa.Table:
 
 def _maps(several: Sequence[Mapping[str, float | None]]) -> pa.Array:
     """Named numbers as one map a row; NaN becomes null."""
+    if not any(several):
+        ends = pa.array(np.zeros(len(several) + 1, np.int32))
+        return pa.MapArray.from_arrays(ends, pa.array([], pa.string()), pa.array([], pa.float64()))
     ends = np.cumsum([0, *map(len, several)])
     names = {name: encode(str(name)) for name in set().union(*several)}
     keys = [names[name] for numbers in several for name in numbers]

@@ -161,7 +161,7 @@ ROLLOUTS = _table(
     ("polarity", _i8, "", "+1 or -1"),
     ("parts", _numbers, "", "reward parts by name"),
     ("traits", _numbers, "", "typed numbers from the verifier"),
-    ("length", _i32, "tokens", "response tokens"),
+    ("length", _i32, "tokens", "response tokens; null in an import that lacks it, as is truncated"),
     ("truncated", _bool, "", "stopped by the length limit"),
     ("sequence_logprob", _f32, "nats", "sum of the sampler's log-probs"),
     ("base_advantage", _f64, "", "the base rule's advantage; null where it is per token"),
@@ -170,6 +170,7 @@ ROLLOUTS = _table(
     ("base_mass", _f64, "", "the same of the base advantage"),
     ("repeated", _f32, "", "share of its token 4-grams that occurred before in it; null without tokens"),
     ("minibatch", _i32, "", "the optimizer's minibatch, from 0; null in probes"),
+    ("imported_advantage", _f64, "", "of an imported run: what its trainer computed, where one a response; else null"),
 )
 
 TOKENS = _table(
@@ -195,6 +196,7 @@ TOKENS = _table(
     ("clipped", _bool, "", "whether clipping stopped its gradient in that pass, false without one; null in probes"),
     ("after_logprob", _f32, "nats", "log-prob of the same token after the update; null where not recorded"),
     ("entropy_after", _f32, "nats", "entropy at the same place after the update; null where not recorded"),
+    ("imported_advantage", _f32, "", "of an imported run: what its trainer computed; else null"),
 )
 
 SUMMARY = _table(

@@ -26,7 +26,10 @@ def decode(text: str) -> str:
     return _ESCAPED.sub(lambda m: chr(int(m[1], 16)) if m[1] else ESCAPE, text)
 
 
-def encode_all(texts: Iterable[str]) -> list[str]:
-    """`encode` of each; one scan where nothing needs it."""
+def encode_all(texts: Iterable[str | None]) -> list[str | None]:
+    """`encode` of each, None stays; one scan where nothing needs it."""
     texts = list(texts)
-    return [encode(text) for text in texts] if _UNSAFE.search("".join(texts)) else texts
+    together = "".join(filter(None, texts))
+    if (together.isascii() and "\0" not in together) or not _UNSAFE.search(together):
+        return texts
+    return [text and encode(text) for text in texts]

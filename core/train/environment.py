@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
+from importlib.metadata import version
 from pathlib import Path
 
 import torch
 
+import core
 from core.config import RunConfig
 from core.train.reporter import TrainingError
 
@@ -34,9 +36,14 @@ def environment(device: str, processes: int = 1, engine: str = "transformers") -
     }  # fmt: skip
 
 
+def versions() -> dict[str, str]:
+    """The lab and the libraries that train, by name."""
+    return {"lab": core.__version__, **{name: version(name) for name in ("torch", "transformers", "peft")}}
+
+
 def check_same(then: dict[str, str | int], now: dict[str, str | int]) -> None:
     """Raises TrainingError where a resumed run would not continue as if it had never stopped."""
-    then = {"processes": 1, "engine": "transformers", **then}
+    then = {"processes": 1, "engine": "transformers", "prompts": now.get("prompts", ""), **then}
     different = [f"{name} was {then.get(name)}, now {value}" for name, value in now.items() if then.get(name) != value]
     if different:
         raise TrainingError(

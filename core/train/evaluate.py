@@ -11,7 +11,7 @@ from core.config import RunConfig
 from core.stats.exam import pass_at_k
 from core.tasks.base import Prompt
 from core.train.clock import Clock
-from core.train.metrics import by_correctness, mean, mean_traits
+from core.train.metrics import by_correctness, mean, traits_and_parts
 from core.train.sampler import Sampler
 from core.train.samples import Samples
 
@@ -69,6 +69,5 @@ class Evaluator:
                 None if record.entropy is None else float(record.entropy.sum(dtype=np.float64) / record.length.sum())
             ),
             **by_correctness("length", record.length, record.correct),
-            "traits": mean_traits(record.traits),
-            "traits_correct": mean_traits([t for t, right in zip(record.traits, record.correct, strict=True) if right]),
+            **traits_and_parts(record),
         }

@@ -9,6 +9,7 @@ token, and a run that was stopped or killed and resumed ends with the same adapt
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -32,7 +33,7 @@ from core.tasks.base import POOL_SEED
 from core.train import checkpoint
 from core.train.allocator import keep_freed_memory
 from core.train.clock import Clock
-from core.train.environment import check_same, environment, use_threads
+from core.train.environment import check_same, environment, use_threads, versions
 from core.train.evaluate import Evaluation, Evaluator
 from core.train.failure import keep_batch, not_finite
 from core.train.metrics import step_metrics
@@ -44,7 +45,8 @@ from core.train.sampler import Sampler
 from core.train.samples import Samples
 from core.train.update import NotFiniteError, Plan, Updated, Updater
 
-ADAPTER = "adapter"
+ADAPTER, MADE_WITH = "adapter", "made_with.json"
+"""The trained adapter's folder, and the file in it that says which versions trained it."""
 
 
 def train(run_dir: Path, reporter: Reporter, ranks: Ranks = ALONE) -> str:
@@ -80,8 +82,9 @@ class Trainer:
         self.policy = load_policy(config)
         device = self.policy.device.type
         self.environment = environment(device, ranks.world, engine_name(config, device))
-        task = get_task(config.task.name)
+        task = get_task(config.task, trusted=True)
         self.cursor = Cursor(task.train_pool(config.task.pool_size, POOL_SEED), config.seed)
+        self.environment["prompts"] = self.cursor.digest
         if len(self.cursor.pool) < config.prompts_per_step:
             raise TrainingError(
                 f"prompts_per_step is {config.prompts_per_step}, but the task {task.name!r} has only "
@@ -272,6 +275,7 @@ class Trainer:
     def _save_adapter(self) -> None:
         if self.ranks.first:
             self.policy.save(self.run_dir / ADAPTER)
+            replace_text(self.run_dir / ADAPTER / MADE_WITH, json.dumps(versions(), indent=2) + "\n")
 
     @contextmanager
     def _failures(self, number: int) -> Iterator[None]:

@@ -40,8 +40,7 @@ def step_metrics(step: int, collected: Collected, updated: Updated, tis: TisSett
         "tokens_per_second": float(record.length.sum() / seconds) if seconds else None,
         **{f"time_{phase}": clock.seconds[phase] for phase in _PHASES},
         "time_step": seconds,
-        "traits": mean_traits(record.traits),
-        "traits_correct": mean_traits([t for t, right in zip(record.traits, record.correct, strict=True) if right]),
+        **traits_and_parts(record),
     }
 
 
@@ -148,6 +147,17 @@ def mean(values: np.ndarray) -> float | None:
 def by_correctness(name: str, values: np.ndarray, correct: np.ndarray) -> dict[str, float | None]:
     """The mean over rollouts, over correct ones and over wrong ones."""
     return {name: mean(values), f"{name}_correct": mean(values[correct]), f"{name}_wrong": mean(values[~correct])}
+
+
+def traits_and_parts(record: SplitRecord) -> dict[str, dict[str, float]]:
+    """The means of all traits, over all rollouts and over correct ones; where the reward has several parts, of each of
+    them too, as `part_NAME`."""
+    rows = record.traits
+    if any(len(parts) > 1 for parts in record.parts):
+        named = [{f"part_{name}": value for name, value in parts.items()} for parts in record.parts]
+        rows = [{**traits, **parts} for traits, parts in zip(record.traits, named, strict=True)]
+    right = [row for row, correct in zip(rows, record.correct, strict=True) if correct]
+    return {"traits": mean_traits(rows), "traits_correct": mean_traits(right)}
 
 
 def mean_traits(traits: Sequence[dict[str, float]]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -40,6 +41,12 @@ class Cursor:
                 chosen.append(prompt)
         self.waiting = waiting + self.waiting
         return chosen
+
+    @property
+    def digest(self) -> str:
+        """A hash of the pool, in which the walk is a row of places: another pool is another walk."""
+        told = "\n".join(f"{prompt.id} {prompt.answer}" for prompt in self.pool)
+        return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
     def state(self) -> dict[str, Any]:
         return {"epoch": self.epoch, "position": self.position, "waiting": list(self.waiting)}

@@ -75,7 +75,7 @@ class Sampler:
             rollouts = self.engine.generate(
                 [prompt.text for prompt in prompts],
                 group_size,
-                Sampling(chosen, settings.max_new_tokens),
+                Sampling(chosen, settings.max_new_tokens, settings.stop),
                 SampleKey(self.config.seed, split, step, first_group),
                 version,
             )
@@ -91,6 +91,7 @@ class Sampler:
             first_group,
             attempt,
             self.config.overlong,
+            self.config.task.reward.length,
         )
 
     def _judge_all(self, prompts: Sequence[Prompt], group_size: int, texts: Sequence[str]) -> list[Verdict]:

@@ -68,17 +68,23 @@ def assemble(
     first_group: int = 0,
     attempt: int = 0,
     overlong: OverlongSettings | None = None,
+    length_weight: float = 0.0,
 ) -> Samples:
     """Rollouts and their verdicts as one split's record; groups count from `first_group`.
 
     The sampler's log-probs stand for the trainer's until the trainer scores the tokens itself. `entropy` is None where
     the engine gives none, and must then be scored. With an `overlong` buffer, the penalty joins the rewards and their
-    parts; correctness stays the verifier's.
+    parts, as does what length costs: `length_weight` for a response of `max_length`, in proportion for a shorter one.
+    Correctness stays the verifier's.
     """
     groups, count = len(prompts), len(rollouts.length)
     correctness = np.array([verdict.correctness for verdict in verdicts], dtype=np.float32)
     reward = np.array([verdict.reward for verdict in verdicts])
     parts = [verdict.parts for verdict in verdicts]
+    if length_weight:
+        cost = -length_weight * np.asarray(rollouts.length, dtype=np.float64) / max_length
+        reward = reward + cost
+        parts = [{**part, "length": float(lost)} for part, lost in zip(parts, cost, strict=True)]
     if overlong and overlong.buffer:
         penalty = soft_overlong(rollouts.length, max_length, overlong.buffer, overlong.factor)
         reward = reward + penalty

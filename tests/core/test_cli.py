@@ -26,7 +26,10 @@ from tests.core.shell import Shell
 from tests.synthetic import make_run
 
 Fake = Callable[..., None]
-COMMANDS = ("run", "resume", "stop", "list", "show", "sql", "check", "seal", "delete", "advantage", "examples", "bench")
+COMMANDS = (
+    "run", "resume", "stop", "list", "show", "sql", "check", "seal", "delete", "import", "advantage", "examples",
+    "bench",
+)  # fmt: skip
 
 
 @pytest.fixture

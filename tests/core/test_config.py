@@ -43,6 +43,13 @@ BAD = {
     "evaluate: {rollouts: 1025}": "evaluate.rollouts: must be at most 1024, but is 1025",
     "device: gpu": "device: must be 'auto', 'cpu' or 'cuda', but is 'gpu'",
     "record: {after_update: maybe}": "record.after_update: must be 'all', 'probe' or 'off', but is 'maybe'",
+    "sampling: {stop: ['']}": "sampling.stop.0: must not be empty, but is ''",
+    "sampling: {stop: 3}": "sampling.stop: must be a list, but is 3",
+    "sampling: {stop: [3]}": "sampling.stop.0: must be text, but is 3",
+    f"sampling: {{stop: {list('abcdefghijklmnopq')}}}": "sampling.stop: must have 16 entries or fewer, but is "
+    + repr(list("abcdefghijklmnopq"))[:77]
+    + "...",
+    "system_prompt: 3": "system_prompt: must be text, but is 3",
     "tis: {cap: 0.5}": "tis.cap: must be at least 1.0, but is 0.5",
     "tis: {cap: none}": "tis.cap: must be a number, but is 'none'",
     "tis: {cap: .inf}": "tis.cap: must be a finite number, but is inf",
@@ -360,3 +367,18 @@ def test_the_embedded_model_takes_one_thread_unless_told() -> None:
     assert parse_run({}).cpu_threads == 1
     assert parse_run({"threads": 2}).cpu_threads == 2
     assert parse_run({"model": "some/folder"}).cpu_threads is None
+
+
+def test_old_configs_have_no_system_prompt_and_no_stop_strings() -> None:
+    old = {name: value for name, value in yaml.safe_load(dump(RunConfig())).items() if name != "system_prompt"}
+    del old["sampling"]["stop"]
+    assert parse_run(old) == RunConfig()
+    assert (RunConfig().system_prompt, RunConfig().sampling.stop) == (None, ())
+
+
+def test_stop_strings_and_system_prompts_come_back_as_they_were() -> None:
+    texts = {"system_prompt": "line one\n  line two: {x}", "sampling": {"stop": ["\n\n", " #", "yes", "3", "\\n"]}}
+    config = parse_run(texts)
+    assert config.sampling.stop == ("\n\n", " #", "yes", "3", "\\n")
+    assert parse_run(yaml.safe_load(dump(config))) == config
+    assert parse_run({"sampling": {"stop": "END"}}).sampling.stop == ("END",)

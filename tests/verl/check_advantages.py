@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import torch
 from batches import MIN_P, TOTAL_STEPS, Case, cases, in_tool_width, rows_of, without_tool
-from estimators import Estimator
 from verl import DataProto
 from verl.trainer.config import AlgoConfig
 from verl.trainer.ppo.core_algos import AdvantageEstimator, get_adv_estimator_fn, register_adv_est
 from verl.trainer.ppo.ray_trainer import compute_advantage
 
 from core.advantage import AdvantageError, Batch, Method, build, compute, recipes
+from core.exporters.files.lab_advantage import Estimator
 
 CASES = {case.name: case for case in cases()}
 COMPOSED = {
@@ -141,6 +141,29 @@ def test_a_response_without_a_token_is_refused_by_name() -> None:
     data.batch["response_mask"][2] = 0
     with pytest.raises(AdvantageError, match="length of rollout 2 must be at least 1"):
         by_verl(data, "lab_grpo")
+
+
+def test_padding_rows_are_left_out_where_there_are_some() -> None:
+    """verl fills a batch up with rows of no response token: no rule sees them."""
+    each, padded = CASES["partial_credit-21"], Estimator(METHODS["grpo"], padding=True)
+    data = each.proto()
+    data.batch["response_mask"][2] = 0
+    rows = np.delete(np.arange(len(each.batch.group)), 2)
+    found, _ = padded(**dict(data.batch.items()), index=data.non_tensor_batch["uid"])
+    assert not found[2].any() and found.any()
+    np.testing.assert_allclose(found.numpy()[rows], by_lab(METHODS["grpo"], rows_of(each.batch, rows)), rtol=1e-6)
+
+
+def test_lengths_cost_and_correctness_is_what_is_shown() -> None:
+    each = CASES["binary-1"]
+    data, batch = each.proto(), each.batch
+    cost = -0.01 * batch.length
+    lab = Estimator(METHODS["psr"], cost=lambda length: -0.01 * length)
+    lab.show(data.batch, correct=~batch.correct)
+    found, _ = lab(**dict(data.batch.items()), index=data.non_tensor_batch["uid"])
+    expected = replace(batch, reward=batch.reward + cost, correct=~batch.correct)
+    np.testing.assert_allclose(found.numpy(), by_lab(METHODS["psr"], expected), rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(lab.reward, expected.reward)
 
 
 def test_every_estimator_of_verl_is_compared_or_named() -> None:

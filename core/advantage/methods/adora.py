@@ -62,14 +62,14 @@ class Verdict:
 
 def evidence(batch: Batch) -> Evidence:
     stats = group_stats(batch.group, batch.reward)
-    usable = ~batch.correct & ~batch.truncated
+    usable = ~batch.correct & ~batch.truncated & batch.measured
     length = batch.length.astype(float)
     return Evidence(
         index=stats.index,
         n=stats.n,
         correct=np.bincount(stats.index, batch.correct).astype(int),
         usable_wrong=np.bincount(stats.index, usable).astype(int),
-        longest_correct=extreme(stats.index, length, np.maximum, batch.correct),
+        longest_correct=extreme(stats.index, length, np.maximum, batch.correct & batch.measured),
         mean_wrong=mean_of(stats.index, length, usable),
         equal=stats.equal,
     )
@@ -153,6 +153,8 @@ def _weight(name: str, formula: str, params: tuple[Param, ...]) -> Weight:
     by_difficulty = any(param.name == "tau" for param in params)
 
     def rule(state: State, params: Params) -> Outcome:
+        if not (state.batch.measured or by_difficulty):
+            raise AdvantageError(f"{name} compares lengths, and no response's length is known here")
         seen = evidence(state.batch)
         verdict = variant(seen, params)
         labels = _classes(seen, verdict, trained=True).label

@@ -28,7 +28,8 @@ def groups(lab: Lab | StepLab, run: str) -> pd.DataFrame:
         'SELECT g.step, g."group", g.prompt_id, g.prompt, g.answer, g.n, g.correct, g.pass_rate, g.longest_correct, '
         'g.mean_wrong_length, g.length_advantage, g.difficulty_advantage, g."class" AS label, g.weight, g.kept, '
         "g.attempt, r.usable_wrong, r.equal, r.mass, r.base_mass FROM groups g JOIN ("
-        '  SELECT step, "group", (count(*) FILTER (NOT correct AND NOT truncated))::INT AS usable_wrong, '
+        '  SELECT step, "group", '
+        "  (count(*) FILTER (NOT correct AND NOT coalesce(truncated, false)))::INT AS usable_wrong, "
         "  max(reward) = min(reward) AS equal, sum(mass) AS mass, sum(base_mass) AS base_mass "
         "  FROM rollouts WHERE run = ? AND split = 'train' GROUP BY ALL"
         ') r USING (step, "group") WHERE g.run = ? AND g.split = \'train\' ORDER BY g.step, g."group"',

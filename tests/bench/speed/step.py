@@ -112,7 +112,7 @@ def without_recording(config: RunConfig) -> RunConfig:
 
 def prompts_of(config: RunConfig) -> list[Any]:
     """The prompts of every step of a run, in the order in which it takes them."""
-    cursor = Cursor(get_task(config.task.name).train_pool(config.task.pool_size, POOL_SEED), config.seed)
+    cursor = Cursor(get_task(config.task).train_pool(config.task.pool_size, POOL_SEED), config.seed)
     return [prompt for _ in range(config.steps) for prompt in cursor.take(config.prompts_per_step)]
 
 

@@ -39,7 +39,7 @@ class TrlStepper(TrainerCallback):
         folder: Path,
     ):
         self.rollouts_per_step = config.prompts_per_step * config.group_size
-        self.task = get_task(config.task.name)
+        self.task = get_task(config.task)
         self.between = between
         self.steps: list[dict[str, Any]] = []
         self._clear()

@@ -176,6 +176,35 @@ def test_the_old_prefix_cache_is_never_used(engine: VllmEngine, policy: Policy, 
     assert np.abs(new.logprob - expected.logprob).max() < 1e-6
 
 
+def test_stop_strings_end_responses_as_in_the_other_engine(engine: VllmEngine, policy: Policy, tmp_path: Path) -> None:
+    """An engine whose config has stop strings looks for them itself; one without is cut here: the same rollouts."""
+    stop = ("=", "1", "so")
+    config = parse_run({**CONFIG.model_dump(), "sampling": {**CONFIG.sampling.model_dump(), "stop": stop}})
+    version = change(policy, 11)
+    cut = engine.generate(PROMPTS, 8, Sampling(max_new_tokens=24, stop=stop), KEY, version)
+    free = engine.generate(PROMPTS, 8, Sampling(max_new_tokens=24), KEY, version)
+    fresh = make_engine(config, policy, tmp_path)
+    try:
+        stopped = fresh.generate(PROMPTS, 8, Sampling(max_new_tokens=24, stop=stop), KEY, 0)
+    finally:
+        fresh.close()
+    assert cut.text == stopped.text
+    assert np.array_equal(cut.token_ids, stopped.token_ids)
+    assert np.abs(cut.logprob - stopped.logprob).max() < 1e-5
+    assert np.array_equal(cut.truncated, stopped.truncated)
+    ended = 0
+    for row, text in enumerate(cut.text):
+        ids = cut.token_ids[row, : cut.length[row]].tolist()
+        before = policy.tokenizer.decode(ids[:-1], skip_special_tokens=True)
+        here = any(each in text for each in stop)
+        assert free.text[row].startswith(text)
+        assert not any(each in before for each in stop)
+        assert cut.truncated[row] == (not here and ids[-1] not in engine.eos)
+        ended += here
+    assert ended > 10
+    assert gap(policy, stopped) < TOLERANCE
+
+
 def test_one_adapter_lies_on_the_disk(engine: VllmEngine, policy: Policy) -> None:
     version = change(policy, 9)
     for _ in range(2):

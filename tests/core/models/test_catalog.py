@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from core.models.catalog import EMBEDDED_PATH, ModelError, describe, hub_cache, list_models, require
+from core.models.catalog import EMBEDDED_PATH, ModelError, describe, hub_cache, list_models, models_here, require
+from core.models.packaged import PACKAGED
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -129,6 +130,15 @@ def test_a_cached_model_by_its_id(folder, empty_cache):
     assert [info.name for info in list_models()] == listed[:-1]
 
 
+def test_what_cannot_be_trained_is_here_too_with_its_reason(folder, empty_cache):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    cached(empty_cache, folder, "org/pickled")
+    here = {info.name: info for info in models_here()}
+    assert list(here) == ["embedded", *PACKAGED, "org/pickled"]
+    assert "can run code" in here["org/pickled"].problem
+    assert all(info.ready for info in list_models())
+
+
 @pytest.mark.parametrize(
     ("variables", "place"),
     [
@@ -160,7 +170,8 @@ def test_an_unknown_name_is_named_with_what_would_be_right(name, monkeypatch, tm
 
 
 def test_what_is_missing_is_said():
-    assert "hf download org/unknown" in describe("org/unknown").problem
+    problem = describe("org/unknown").problem
+    assert "hf download org/unknown" in problem and "the lab itself downloads nothing" in problem
 
 
 def test_pickled_weights_are_refused_with_the_reason(folder):

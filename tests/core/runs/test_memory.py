@@ -280,6 +280,12 @@ def test_the_longest_prompt_covers_the_embedded_models_own() -> None:
     assert real <= longest_prompt(settings, info, task) <= real + 8
 
 
+def test_a_system_prompt_makes_every_prompt_longer() -> None:
+    told = config(model="smollm2-135m", system_prompt="Answer with a number. " * 20)
+    info, task = describe("embedded"), get_task("embedded")
+    assert longest_prompt(told, info, task) > longest_prompt(config(), info, task) + 100
+
+
 @pytest.fixture
 def on_a_card(monkeypatch) -> None:
     """Runs here would take a GPU of 15 GB."""

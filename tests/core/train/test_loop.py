@@ -217,7 +217,7 @@ def test_weights_that_blew_up_fail_with_the_step(tmp_path):
 
 def test_a_pool_too_small_for_a_step_is_named(tmp_path, monkeypatch):
     task = type("Task", (), {"name": "toy", "train_pool": lambda *_: get_task("embedded").train_pool(3, 0)})
-    monkeypatch.setattr(loop, "get_task", lambda name: task())
+    monkeypatch.setattr(loop, "get_task", lambda *_, **__: task())
     with pytest.raises(TrainingError, match=r"prompts_per_step is 4, but the task 'toy' has only 3"):
         loop.train(configure(tmp_path / "run"), Reporter())
 

@@ -161,7 +161,7 @@ class Graded(EmbeddedTask):
 
 @pytest.mark.parametrize("method", ["dapo", "adora_code_llm", "a3po"])
 def test_rewards_between_right_and_wrong(tmp_path, monkeypatch, method):
-    monkeypatch.setattr(loop, "get_task", lambda name: Graded())
+    monkeypatch.setattr(loop, "get_task", lambda *_, **__: Graded())
     overlong = {"buffer": 8, "factor": 0.5}
     path = run(tmp_path / "run", steps=2, method=method, correct_threshold=0.4, overlong=overlong, sampling={
         "max_new_tokens": 40})  # fmt: skip

@@ -6,6 +6,7 @@ import pytest
 from core.config_settings import OverlongSettings
 from core.engines.base import Rollouts
 from core.tasks.base import Prompt, Verdict
+from core.train.metrics import traits_and_parts
 from core.train.samples import assemble, join
 
 
@@ -74,3 +75,18 @@ def test_without_a_buffer_the_reward_and_its_parts_are_the_verifiers():
     record = overlong(buffer=0, factor=2.0)
     assert record.reward.tolist() == [1.0, 0.5, 0.0]
     assert record.parts == [{"correct": 1.0}, {"correct": 0.5}, {}]
+
+
+def test_length_costs_its_share_of_the_weight_and_leaves_correctness():
+    rollouts = Rollouts(
+        prompt_ids=[[5]], token_ids=np.full((3, 10), 7, np.int32), length=np.array([2, 5, 10]), text=["x"] * 3,
+        truncated=np.zeros(3, bool), logprob=np.zeros((3, 10), np.float32), entropy=None, token_text=[["x"] * 10] * 3,
+    )  # fmt: skip
+    verdicts = [Verdict(1.5, 1.0, {"correct": 1.0, "format": 0.5})] * 3
+    record = assemble("train", [Prompt("?", "1")], rollouts, verdicts, 10, 0.5, length_weight=0.5).record
+    assert record.reward.tolist() == pytest.approx([1.4, 1.25, 1.0])
+    assert [parts["length"] for parts in record.parts] == pytest.approx([-0.1, -0.25, -0.5])
+    assert record.correctness.tolist() == [1, 1, 1]
+    assert traits_and_parts(record)["traits"] == pytest.approx(
+        {"part_correct": 1.0, "part_format": 0.5, "part_length": -17 / 60}
+    )

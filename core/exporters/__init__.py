@@ -1,0 +1,1 @@
+"""What leaves the lab: one module a destination."""

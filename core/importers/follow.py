@@ -1,0 +1,107 @@
+"""Importing a path again: which run is its, which rows are new, and which of them find their step still open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from core.importers.base import Places, Report
+from core.importers.fit import Outcome, Rollouts, fit
+from core.importers.manifest import Manifest, read_manifest
+from core.importers.sealed import Before
+from core.importers.stage import Stage
+from core.runs.folders import list_runs
+from core.store.files import SEALED
+
+TAKEN = "its step was imported before, and more than that is new since"
+
+
+def find(root: Path, form: str, source: Path, wanted: str | None, name: str | None) -> Path | None:
+    """The newest run that was imported from here and can go on: none where the files were begun anew, or another name
+    or convention is asked for.
+    """
+    for info in list_runs(root, examples=False):
+        if not info.imported or info.packed or not (info.path / SEALED).is_file():
+            continue
+        manifest = read_manifest(info.path)
+        if manifest is None or (manifest.format, manifest.source) != (form, str(source)):
+            continue
+        if (wanted or manifest.convention) == manifest.convention and (name or info.name) == info.name:
+            return info.path if _grown(source, manifest) else None
+    return None
+
+
+def _grown(source: Path, manifest: Manifest) -> bool:
+    """Whether every file that was read is still there and no shorter."""
+    base = source.parent if source.is_file() else source
+    for file, place in (manifest.places or {}).items():
+        try:
+            if (base / file).stat().st_size < place.size:
+                return False
+        except OSError:
+            return False
+    return True
+
+
+def sort_out(
+    stage: Stage, before: Before, kept_rows: int, places: Places, report: Report
+) -> tuple[set[int], np.ndarray]:
+    """The steps that are new or have new rows, and (rows,) bool which rows of the stage its last steps are to hold.
+
+    The first `kept_rows` of the stage are the rows of those steps as they were. A file that was read from its beginning
+    once more, since it cannot be gone on with, takes the place of its earlier rows.
+    """
+    keys = dict(stage.keys())
+    keys["step"] = np.maximum(keys["step"], 0)
+    new = keys["seq"] >= kept_rows
+    again = _read_again(stage, keys, new, before.manifest.places or {}, places)
+    open_steps = np.unique(keys["step"][~new])
+    closed = np.setdiff1d(np.array(sorted(before.steps), np.int64), open_steps)
+    late = new & np.isin(keys["step"], closed)
+    from_anew = np.isin(keys["file"], again)
+    if (refused := late & ~from_anew).any():
+        report.refuse(TAKEN, stage.where(int(keys["seq"][np.argmax(refused)])), int(refused.sum()))
+    touched = np.unique(keys["step"][new & ~late])
+    replaced = ~new & from_anew & np.isin(keys["step"], touched)
+    changed = {int(step) for step in touched if _differs(keys, keys["step"] == step, new, replaced)}
+    replaced &= np.isin(keys["step"], sorted(changed))
+    gone = late | replaced | (new & ~np.isin(keys["step"], sorted(changed)))
+    return changed, ~gone
+
+
+def _read_again(stage: Stage, keys: dict[str, np.ndarray], new: np.ndarray, old: Places, now: Places) -> np.ndarray:
+    """The hashes of files that gave more rows than they grew by: they were read from the start."""
+    found, first, counts = np.unique(keys["file"][new], return_index=True, return_counts=True)
+    seqs = keys["seq"][new][first]
+    again = []
+    for value, seq, rows in zip(found, seqs, counts, strict=True):
+        file = stage.file_of(int(seq))
+        if file in old and file in now and old[file].rows and rows > now[file].rows - old[file].rows:
+            again.append(value)
+    return np.array(again, keys["file"].dtype)
+
+
+def _differs(keys: dict[str, np.ndarray], here: np.ndarray, new: np.ndarray, replaced: np.ndarray) -> bool:
+    """Whether a step's rows are others than before."""
+    was = np.sort(keys["row_hash"][here & ~new])
+    now = np.sort(keys["row_hash"][here & ~replaced])
+    return not np.array_equal(was, now)
+
+
+def fit_again(
+    stored: dict[str, np.ndarray], new: Rollouts, advantage: np.ndarray, named: str, varying: bool
+) -> Outcome:
+    """The fit over the whole run, under the convention that it has."""
+    step = np.concatenate([stored["step"], new.step])
+    fresh = np.append(True, (np.diff(stored["step"]) != 0) | (np.diff(stored["group"]) != 0))[: len(stored["step"])]
+    groups = np.cumsum(fresh) - 1
+    after = int(groups[-1]) + 1 if len(groups) else 0
+    rollouts = Rollouts(
+        step,
+        np.concatenate([groups, new.group + after]),
+        np.concatenate([stored["reward"], new.reward]),
+        np.concatenate([stored["correct"], new.correct]).astype(bool),
+        np.concatenate([stored["tokens"], new.tokens]),
+    )
+    return fit(rollouts, np.concatenate([stored["advantage"], advantage]), named, asked=False, varying=varying)
