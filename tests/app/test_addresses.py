@@ -18,7 +18,7 @@ LONGEST = 4000
 """Characters that a page says about one address at most."""
 VIEWS: dict[str, tuple[str, dict[str, object], tuple[str, ...]]] = {
     "runs": ("runs", {}, ("find", "show", "present")),
-    "launch": ("launch", {}, ("from", "preset", "set")),
+    "launch": ("launch", {}, ("from", "preset", "set", "asked", "try")),
     "launch, changes": ("launch", {}, ("set",)),
     "live": ("live", {"run": "finished"}, ("experiment", "detail", "more", "smooth")),
     "live, no such run": ("live", {}, ("run",)),
