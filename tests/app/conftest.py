@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+from streamlit.components.v2 import manifest_scanner
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest, app_test
 
@@ -48,6 +50,14 @@ def _navigation_is_known() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(app_test, "PagesManager", _Pages)
         patch.setattr(PagesManager, "uses_pages_directory", False)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _packages_are_looked_through_once() -> Iterator[None]:
+    """Each AppTest asks every installed package whether it has components; the answer, two thirds of a test, is kept."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifest_scanner, "scan_component_manifests", cache(manifest_scanner.scan_component_manifests))
         yield
 
 
