@@ -253,7 +253,7 @@ def test_files_that_are_no_config(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         load(tmp_path)
     for content, words in {
-        b"steps: [1": r"line 1: not valid YAML",
+        b"steps: [1": r"line \d: not valid YAML",
         b"a: 1\nb: c: d": "line 2: not valid YAML",
         b"- 1\n- 2": "not a mapping of settings",
         b"\xff\xfe\x00": "cannot be read|not valid YAML",
