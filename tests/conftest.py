@@ -14,6 +14,7 @@ HERE = Path(__file__).parent
 BUDGET = tomllib.loads((HERE / "budget.toml").read_text(encoding="utf-8"))["seconds"]
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # pools that spin for the same cores take ten times as long
 
 settings.register_profile("lab", deadline=None)  # a busy machine is no failure
 settings.load_profile("lab")

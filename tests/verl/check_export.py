@@ -162,18 +162,21 @@ def test_paths_are_made_whole_where_it_runs() -> None:
     """In a process of its own: main.py is a name that anything may have."""
     folders = [path for path in EXPORTS if path.name in ("a3po", "hard")]
     code = """
-import sys
+import runpy, sys
 from omegaconf import OmegaConf
 sys.path.insert(0, sys.argv[1])
-import main
-config = main.located(OmegaConf.load(sys.argv[2]))
-print(config.actor_rollout_ref.model.path, config.data.train_files, config.trainer.rollout_data_dir, sep="\\n")
+for folder, file in zip(sys.argv[1::2], sys.argv[2::2]):
+    config = runpy.run_path(folder + "/main.py")["located"](OmegaConf.load(file))
+    print(config.actor_rollout_ref.model.path, config.data.train_files, config.trainer.rollout_data_dir, sep="\\n")
 """
-    here = folders[0].resolve()
-    for folder, model in zip(folders, (str(here / "model"), "someone/of-no-machine"), strict=True):
+    words = [sys.executable, "-c", code]
+    for folder in folders:
         config = folder.with_suffix(".yaml")
         OmegaConf.save(config_of(folder), config)
-        words = [sys.executable, "-c", code, str(folders[0]), str(config)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr[-3000:]
-        assert done.stdout.splitlines()[-3:] == [model, str(here / "data" / "train.parquet"), str(here / "rollouts")]
+        words += [str(folder), str(config)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    made = [str(Path("data", "train.parquet")), "rollouts"]
+    whole = [[str(folder.resolve() / name) for name in made] for folder in folders]
+    models = [str(folders[0].resolve() / "model"), "someone/of-no-machine"]
+    assert done.stdout.splitlines()[-6:] == [models[0], *whole[0], models[1], *whole[1]]
