@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from app import actions, data, navigation, presentation, urls
+from app import actions, data, downloads, navigation, presentation, urls
 from app.examples import first_of
 from app.inert import inert_markdown, visible
 from app.views.enlarge import enlarged
@@ -243,15 +242,11 @@ def how_to_read(text: str, label: str = "How to read this") -> None:
         st.markdown(text)
 
 
-def download_csv(frame: pd.DataFrame | Callable[[], pd.DataFrame], name: str, *, key: str, label: str = "CSV") -> None:
-    """The data behind a figure or table, or what gives it; made when clicked, so that it costs nothing to offer."""
-
-    def made() -> bytes:
-        return (frame() if callable(frame) else frame).to_csv(index=False).encode("utf-8", "replace")
-
-    st.download_button(
-        label, made, file_name=f"{name}.csv", mime="text/csv", key=f"csv:{key}", type="tertiary",
-        icon=":material/download:", on_click="ignore", help="Download the numbers of this figure",
+def download_csv(frame: downloads.Frame, name: str, *, key: str, label: str = "CSV") -> None:
+    """The data behind a table, or what gives it; made when clicked, so that it costs nothing to offer."""
+    downloads.numbers(
+        "CSV", frame, name, key=key, label=label, type="tertiary", icon=":material/download:",
+        help="Download the numbers of this table",
     )  # fmt: skip
 
 
@@ -260,11 +255,11 @@ def chart(
     *,
     key: str,
     how: str,
-    frame: pd.DataFrame | Callable[[], pd.DataFrame] | None = None,
+    frame: downloads.Frame | None = None,
     alt: str | None = None,
     **plotly: Any,
 ) -> Any:
-    """A figure of `app.views` with its title, "how to read this" and the download of its data in one row above it.
+    """A figure of `app.views` with its title, "how to read this" and its downloads in one row above it.
 
     `frame` holds or gives the numbers that are drawn, `alt` says in words what can be seen (the title, if left out);
     further arguments go to st.plotly_chart, whose result comes back (selections).
@@ -275,8 +270,7 @@ def chart(
         with st.container(horizontal=True, wrap=False, gap="small", width="content"):
             with st.popover("", type="tertiary", icon=":material/help:", help="How to read this"):
                 st.markdown(how)
-            if frame is not None:
-                download_csv(frame, key, key=key, label="")
+            downloads.menu(key, key=key, frame=frame, fig=fig)
     fig = enlarged(fig, presentation.scale())
     fig.layout.title.text = ""  # for as long as it is drawn; a figure as a dict would be checked all over again
     try:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pandas as pd
 import streamlit as st
 
-from app import data, urls, widgets
+from app import data, downloads, urls, widgets
 from app.inert import inert_markdown
 from app.theme import theme
 from app.views import sql as view
@@ -185,7 +185,7 @@ def _table(answer: Answer) -> None:
         words += f" The first {number(len(shown))} are shown; the download has all."
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"**{words}**", width="stretch")
-        widgets.download_csv(answer.table, "sql", key="sql")
+        downloads.menu("sql", key="sql", frame=answer.table)
     st.dataframe(shown, hide_index=True, width="stretch", height="content" if len(shown) <= 12 else 330)
 
 

@@ -1,19 +1,22 @@
-"""Commands on what runs have stored: sql, check, seal, delete."""
+"""Commands on what runs have stored: check, seal, delete; and open, for what a colleague has sent."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from core.cli.common import RunName, RunNames, RunsFolder, find_run, one_line
-from core.runs import RunError
+from core.runs import RunError, runs_root
+from core.runs.folders import runs_option
 
 
 def register(app: typer.Typer) -> None:
     app.command()(check)
     app.command()(seal)
     app.command()(delete)
+    app.command("open")(open_)
 
 
 def check(name: RunName, runs: RunsFolder = None) -> None:
@@ -61,3 +64,17 @@ def delete(
     for info in infos:
         delete_run(info.path)
         typer.echo(f"deleted {info.id}")
+
+
+def open_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `core export run` wrote, a .zip.")],
+    runs: RunsFolder = None,
+) -> None:
+    """Open a run that somebody sent as one file; it can be looked at and compared, not resumed."""
+    from core.exporters.bundle import open_bundle
+
+    root = runs_root(runs)
+    path = open_bundle(file, root)
+    where = runs_option(root)
+    typer.echo(f"{path.name} is among your runs. python -m core check {path.name}{where} recomputes its advantages.")
+    typer.echo(f"Look inside: python -m streamlit run app/main.py{f' --{where}' if where else ''}")

@@ -9,12 +9,54 @@ import typer
 
 from core.cli.common import RunName, RunsFolder, find_run, one_line
 
+TABLES = ("metrics", "evals", "groups", "rollouts", "tokens", "summary", "positions", "strings")
+"""Those of `core.store.schema`, which takes long to load."""
+
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Make something of a run for elsewhere.")
-    for command in (adapter, merged, verl, trl):
+    for command in (run, table, unipo, adapter, merged, verl, trl):
         group.command()(command)
     app.add_typer(group, name="export")
+
+
+def run(
+    name: RunName,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write, a .zip.")],
+    runs: RunsFolder = None,
+) -> None:
+    """The run as one file for a colleague, whose lab opens it: `core open FILE`, or dropped on the Import page."""
+    from core.exporters.bundle import write_bundle
+
+    write_bundle(find_run(name, runs).path, out)
+    typer.echo(f"{out} ({out.stat().st_size / 2**20:.1f} MB)")
+
+
+def table(
+    name: RunName,
+    table: Annotated[str, typer.Argument(metavar="TABLE", help=f"One of {', '.join(TABLES)}.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write: .parquet, .csv, .json or .jsonl.")
+    ],
+    runs: RunsFolder = None,
+) -> None:
+    """A whole table of a run, whatever its size, as Parquet, CSV or JSON."""
+    from core.exporters.tables import write_table
+
+    rows = write_table(find_run(name, runs).path, table, out)
+    typer.echo(f"{out}: {rows:,} rows ({out.stat().st_size / 2**20:.1f} MB)")
+
+
+def unipo(
+    name: RunName,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write, a .json.")],
+    runs: RunsFolder = None,
+) -> None:
+    """The run's training rollouts as UNIPO's canonical JSON, token by token."""
+    from core.exporters.unipo import write_unipo
+
+    rollouts = write_unipo(find_run(name, runs).path, out)
+    typer.echo(f"{out}: {rollouts:,} rollouts ({out.stat().st_size / 2**20:.1f} MB)")
 
 
 def adapter(

@@ -1,7 +1,7 @@
-"""Packing: a finished run becomes a small folder that can be shared, copied and kept in a repository.
+"""Packing: a run that has ended becomes a small folder that can be shared, copied and kept in a repository.
 
     tables/TABLE.parquet   one file a table, all steps, sorted, a row group for every few steps
-    config.yaml, schema.json, status.json, log.txt   cleared of what they say of the machine
+    config.yaml, schema.json, status.json, log.txt, import.json   cleared of what they say of the machine
 
 Every table stays whole but for `tokens`, by far the largest: those of some steps are kept, at which a reader can look
 inside and recompute. The sums of `summary`, `positions` and `strings` are rounded to single precision (6e-8 of each).
@@ -36,10 +36,13 @@ from core.store.sources import identifier
 
 TOKEN_STEPS = 15
 """Steps whose tokens are kept."""
+ENDED = ("finished", "stopped")
 EARLY = (0, 1, 2, 5)
 """Steps that are kept as they are, since most changes there."""
 ROUNDED = ("summary", "positions", "strings")
 _TOGETHER = 16  # steps a row group, where a table has few rows a step
+IMPORTED = "import.json"
+"""That of `core.importers.manifest`, which knows this package."""
 _STATUS = (
     "state", "step", "total", "created", "started", "finished", "step_s", "metrics", "label", "experiment_name",
     "look_for",
@@ -50,15 +53,18 @@ _LOGGED = re.compile(r"\d\d:\d\d:\d\d  [^/\\]*")
 
 
 def pack(run_dir: str | Path, out: str | Path, token_steps: int = TOKEN_STEPS, experiment: str | None = None) -> Path:
-    """Pack a finished run into the new folder `out`, with the tokens of `token_steps` steps; returns the folder.
+    """Pack a run that has ended into the new folder `out`, with the tokens of `token_steps` steps; returns the folder.
 
-    `experiment` is another id for the experiment it belongs to. Raises StoreError for a run that is not finished, has
-    no steps or cannot be read, or where `out` is there already.
+    `experiment` is another id for the experiment it belongs to. Raises StoreError for a run that has not ended, has no
+    steps or cannot be read, or where `out` is there already.
     """
     run_dir, out = Path(run_dir), Path(out)
     status = _status(run_dir)
-    if status.get("state") != "finished":
-        raise StoreError(f"{run_dir.name}: only finished runs are packed, this one is {status.get('state', 'unknown')}")
+    if status.get("state") not in ENDED:
+        raise StoreError(
+            f"{run_dir.name}: only runs that finished or were stopped are packed, "
+            f"this one is {status.get('state', 'unknown')}"
+        )
     if out.exists():
         raise StoreError(f"{out}: already there; name a new folder, or remove it first")
     beside = out.with_name(f".packing-{out.name}-{os.getpid()}")
@@ -69,6 +75,7 @@ def pack(run_dir: str | Path, out: str | Path, token_steps: int = TOKEN_STEPS, e
         _write_config(run_dir, beside, experiment)
         if (run_dir / SCHEMA).is_file():
             shutil.copyfile(run_dir / SCHEMA, beside / SCHEMA)
+        _write_origin(run_dir, beside)
         kept = {name: status[name] for name in _STATUS if name in status}
         (beside / "status.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
         (beside / "log.txt").write_text(_log(run_dir), encoding="utf-8")
@@ -168,6 +175,16 @@ def _write_config(run_dir: Path, out: Path, experiment: str | None) -> None:
     if experiment is not None:
         run = run.model_copy(update={"experiment": experiment})
     (out / "config.yaml").write_text(dump(parse_run(_without_folders(run.model_dump()))), encoding="utf-8")
+
+
+def _write_origin(run_dir: Path, out: Path) -> None:
+    """Of an imported run, where it came from: the last name of it, and not how far its files were read."""
+    try:
+        data = json.loads((run_dir / IMPORTED).read_text(encoding="utf-8"))
+        data |= {"source": PurePath(data["source"]).name, "places": None}
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    (out / IMPORTED).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
 
 def _without_folders(value: Any) -> Any:

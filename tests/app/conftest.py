@@ -55,7 +55,7 @@ def _navigation_is_known() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _packages_are_looked_through_once() -> Iterator[None]:
-    """Each AppTest asks every installed package whether it has components; the answer, two thirds of a test, is kept."""
+    """Each AppTest asks every installed package whether it has components, which takes longer than most pages."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(manifest_scanner, "scan_component_manifests", cache(manifest_scanner.scan_component_manifests))
         yield

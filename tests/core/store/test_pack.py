@@ -165,10 +165,10 @@ def test_nothing_of_the_machine_is_in_its_files(whole: Path, tmp_path: Path) -> 
     assert packed.model_copy(update={"model": config.model, "experiment": config.experiment}) == config
 
 
-def test_only_finished_runs_are_packed_and_only_into_a_new_folder(whole: Path, packed: Path, tmp_path: Path) -> None:
-    stopped = make_run(tmp_path, "stopped", steps=2, prompts=2, group_size=2, state="stopped")
-    with pytest.raises(StoreError, match="stopped: only finished runs are packed, this one is stopped"):
-        pack(stopped, tmp_path / "out")
+def test_only_runs_that_ended_are_packed_and_only_into_a_new_folder(whole: Path, packed: Path, tmp_path: Path) -> None:
+    failed = make_run(tmp_path, "failed", steps=2, prompts=2, group_size=2, state="failed")
+    with pytest.raises(StoreError, match="failed: only runs that finished or were stopped are packed"):
+        pack(failed, tmp_path / "out")
     with pytest.raises(StoreError, match="already there"):
         pack(whole, packed)
     with pytest.raises(StoreError, match="no steps to pack"):
@@ -176,7 +176,7 @@ def test_only_finished_runs_are_packed_and_only_into_a_new_folder(whole: Path, p
         status = json.loads((empty / "status.json").read_text()) | {"state": "finished"}
         (empty / "status.json").write_text(json.dumps(status))
         pack(empty, tmp_path / "out")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "stopped"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "failed"]
 
 
 def test_a_run_without_a_list_of_its_factors_is_packed_too(whole: Path, tmp_path: Path) -> None:
