@@ -14,11 +14,11 @@ from app.theme import theme
 from app.urls import PAGES
 
 ICONS = {
-    "runs": "home", "launch": "rocket_launch", "live": "monitor_heart", "tokens": "grid_on", "polarity": "exposure",
-    "favorability": "star", "whatif": "alt_route", "compare": "stacked_line_chart",
-    "sql": "database",
+    "runs": "home", "launch": "rocket_launch", "imports": "move_to_inbox", "live": "monitor_heart",
+    "tokens": "grid_on", "polarity": "exposure", "favorability": "star", "whatif": "alt_route",
+    "compare": "stacked_line_chart", "sql": "database",
 }  # fmt: skip
-TITLES = {"whatif": "What if", "sql": "SQL"}
+TITLES = {"imports": "Import", "whatif": "What if", "sql": "SQL"}
 """Pages whose name in the navigation is not that of their address."""
 HOME = "runs"
 _here = threading.local()

@@ -10,7 +10,7 @@ from itertools import groupby
 
 import streamlit as st
 
-from app import actions, adapter_download, data, examples, urls, widgets
+from app import actions, adapter_download, bundle_download, data, examples, urls, widgets
 from app.guard import guarded
 from app.inert import inert_markdown, visible
 from app.words import age, count, duration, number
@@ -279,6 +279,7 @@ def _menu(info: RunInfo) -> None:
         st.button("Extend", key=f"extend:{info.id}", icon=":material/fast_forward:", on_click=actions.extend,
                   args=(info, key), type="tertiary")  # fmt: skip
     adapter_download.button(info, "adapter")
+    bundle_download.button(info, "bundle")
     if not info.imported:
         urls.link("launch", "Use its settings in Launch", icon=":material/tune:", **{"from": info.id})
     if not info.live and not info.example:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,8 +17,11 @@ from core.runs.folders import runs_option
 if TYPE_CHECKING:
     from core.importers.base import Found, Report
     from core.importers.manifest import Manifest
+    from core.importers.steps import Progress
     from core.importers.write import Imported
 
+EVERY_S = 0.2
+"""Between two lines of progress."""
 SHOWN = 5
 """Conventions of the fit that are listed."""
 
@@ -39,6 +45,7 @@ def import_(
     ] = None,
     runs: RunsFolder = None,
     as_json: AsJson = False,
+    lines: Annotated[bool, typer.Option("--lines", help="Print progress and result as lines of JSON.")] = False,
 ) -> None:
     """Make a run of rollouts that another trainer wrote; of the same PATH again: add what is new."""
     from core.importers.base import ImportFailed
@@ -57,6 +64,9 @@ def import_(
     found = find(path) if form is None else all_formats()[form].sniff(path)
     if found is None:
         raise ImportFailed(f"{path}: nothing there looks like {form} ({all_formats()[form or ''].looks_like})")
+    if lines:
+        _said(made=_facts(_bring_in(runs_root(runs), found, name, convention, _lines())))
+        return
     made = _import(runs_root(runs), found, name, convention, quiet=as_json)
     if as_json:
         print_json(_facts(made))
@@ -69,9 +79,6 @@ def _import(root: Path, found: Found, name: str | None, convention: str | None, 
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from core.importers.formats import all_formats
-    from core.importers.write import bring_in
-
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as bar:
         tasks = {"reading": bar.add_task("rollouts read", total=None), "writing": bar.add_task("steps", visible=False)}
@@ -79,7 +86,34 @@ def _import(root: Path, found: Found, name: str | None, convention: str | None, 
         def progress(what: str, done: int, of: int | None) -> None:
             bar.update(tasks[what], completed=done, total=of, visible=True)
 
-        return bring_in(root, all_formats()[found.format], found, name, convention, progress)
+        return _bring_in(root, found, name, convention, progress)
+
+
+def _bring_in(
+    root: Path, found: Found, name: str | None, convention: str | None, progress: Progress
+) -> Imported:  # fmt: skip
+    from core.importers.formats import all_formats
+    from core.importers.write import bring_in
+
+    return bring_in(root, all_formats()[found.format], found, name, convention, progress)
+
+
+def _lines() -> Progress:
+    """Progress for a program that reads along: a line of JSON now and then."""
+    last = {"what": "", "time": 0.0}
+
+    def progress(what: str, done: int, of: int | None) -> None:
+        now = time.monotonic()
+        if what != last["what"] or done == of or now - last["time"] > EVERY_S:
+            last.update(what=what, time=now)
+            _said(what=what, done=done, of=of)
+
+    return progress
+
+
+def _said(**line: object) -> None:
+    typer.echo(json.dumps(line))
+    sys.stdout.flush()
 
 
 def _tell(made: Imported, where: str) -> None:

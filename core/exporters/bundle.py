@@ -87,8 +87,12 @@ def bundle_bytes(run_dir: Path) -> bytes:
 
 
 def is_bundle(path: Path) -> bool:
-    """Whether a file is an archive, to be opened rather than imported."""
-    return path.is_file() and zipfile.is_zipfile(path)
+    """Whether a file is an archive that says to hold a run, to be opened rather than imported."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name.endswith(f"/{PACKED}/{MANIFEST}") for name in archive.namelist())
+    except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError):
+        return False
 
 
 def open_bundle(path: Path, root: Path) -> Path:

@@ -22,8 +22,8 @@ def with_adapter(root: Path, name: str, **settings: object) -> Path:
     return path
 
 
-def buttons(at) -> list[str]:
-    return [one.proto.label for one in at.get("download_button") if one.proto.label == "Download adapter"]
+def buttons(at, label: str = "Download adapter") -> list[str]:
+    return [one.proto.label for one in at.get("download_button") if one.proto.label == label]
 
 
 @pytest.mark.parametrize(("state", "offered"), [("finished", 1), ("stopped", 1), ("running", 0)])
@@ -33,6 +33,7 @@ def test_a_run_that_has_ended_offers_it(no_runs, open_page, state, offered):
     for at in (open_page("live", run="mine"), open_page("runs")):
         assert not at.exception
         assert len(buttons(at)) == offered
+        assert len(buttons(at, "Send to a colleague")) in (offered, offered + 1), "an adapter is not needed for it"
     assert not buttons(open_page("live", run="without"))
 
 

@@ -20,6 +20,8 @@ VIEWS: dict[str, tuple[str, dict[str, object], tuple[str, ...]]] = {
     "runs": ("runs", {}, ("find", "show", "present")),
     "launch": ("launch", {}, ("from", "preset", "set", "asked", "try")),
     "launch, changes": ("launch", {}, ("set",)),
+    "imports": ("imports", {}, ("run", "from", "path", "format")),
+    "imports, here": ("imports", {"from": "path"}, ("path", "format")),
     "live": ("live", {"run": "finished"}, ("experiment", "detail", "more", "smooth")),
     "live, no such run": ("live", {}, ("run",)),
     "group": (
