@@ -21,6 +21,7 @@ from core.config_settings import (
     CheckpointSettings,
     DynamicSamplingSettings,
     EvaluateSettings,
+    LogSettings,
     LoraSettings,
     LossSettings,
     MethodSettings,
@@ -80,6 +81,7 @@ class RunConfig(Settings):
     evaluate: EvaluateSettings = EvaluateSettings()
     record: RecordSettings = RecordSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
+    log_to: LogSettings = LogSettings()
     engine: Literal["auto", "transformers", "vllm"] = "auto"
     """What samples; auto: vllm on a GPU where it is installed, but not for the embedded model, else transformers."""
     vllm: VllmSettings = VllmSettings()

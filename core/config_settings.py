@@ -160,6 +160,16 @@ class RecordSettings(Settings):
         return "off" if value is False else value  # YAML reads a bare off as false
 
 
+class LogSettings(Settings):
+    """Live curves elsewhere, by tools that have to be installed; the lab's own store does not need them."""
+
+    tensorboard: bool = False
+    wandb: bool = False
+    trackio: bool = False
+    project: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "advantage-lab"
+    """The project that Weights & Biases and trackio file the run under."""
+
+
 class CheckpointSettings(Settings):
     every: Positive | None = None
     """Steps between checkpoints; None: every step for the embedded model, every 10 elsewhere."""

@@ -10,6 +10,7 @@ import pytest
 
 from core.engines.choose import INSTALL, vllm_build
 from core.models.packaged import SMOLLM2
+from core.runs import sinks
 from core.tasks import generators, mathematics
 
 
@@ -43,6 +44,12 @@ def need_gym() -> None:
     """Skip without reasoning-gym, or fail where LAB_REQUIRE_TASKS=1."""
     if importlib.util.find_spec("reasoning_gym") is None:
         _lack("LAB_REQUIRE_TASKS", f"reasoning-gym is not installed: {generators.INSTALL}")
+
+
+def need_sinks() -> None:
+    """Skip without TensorBoard, Weights & Biases or trackio, or fail where LAB_REQUIRE_SINKS=1."""
+    if missing := [command for name, command in sinks.PACKAGES.items() if not sinks.installed(name)]:
+        _lack("LAB_REQUIRE_SINKS", f"not installed: {'; '.join(missing)}")
 
 
 def _lack(variable: str, reason: str) -> None:

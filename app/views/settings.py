@@ -165,6 +165,17 @@ ADVANCED: dict[str, tuple[Setting, ...]] = {
         Setting("checkpoint.exact", "Resume exactly", "flag",
             "Refuse to resume with another machine, thread count, torch or engine, where rounding differs."),
     ),
+    "Curves elsewhere": (
+        Setting("log_to.tensorboard", "TensorBoard", "flag",
+            "Also write the curves as event files into the run's folder. Needs the package tensorboard."),
+        Setting("log_to.wandb", "Weights & Biases", "flag",
+            "Also send the curves there, under the account that this machine is logged in to; without one they lie in "
+            "the run's folder, for `wandb sync`. Needs the package wandb."),
+        Setting("log_to.trackio", "trackio", "flag",
+            "Also write the curves into trackio's own store on this machine. Needs the package trackio."),
+        Setting("log_to.project", "Project there", "text",
+            "What Weights & Biases and trackio file the run under: letters, digits, dots, dashes."),
+    ),
     "Machine": (
         Setting("engine", "Sampling engine", "choice",
             "transformers samples with the trainer's own model; vllm is a second engine, made for speed on a GPU. auto "

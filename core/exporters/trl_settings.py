@@ -9,6 +9,7 @@ from core.config import RunConfig
 from core.exporters.adapter import ExportError
 from core.exporters.cluster import model_there
 from core.exporters.twins import Fate, Twins
+from core.runs.sinks import wanted
 
 AGGREGATION = {"token_mean": "dapo", "sequence_mean": "grpo", "fixed_length": "dr_grpo"}
 UNBOUNDED = 1e9
@@ -149,6 +150,7 @@ def _sampling(config: RunConfig, arguments: dict[str, Any], twins: Twins) -> Non
 def _around(config: RunConfig, arguments: dict[str, Any], twins: Twins) -> None:
     optimizer, checkpoint = config.optimizer, config.checkpoint
     path, differs = model_there(config)
+    sinks = wanted(config)
     save = config.checkpoint_every * config.updates.minibatches * config.updates.epochs
     arguments |= {
         "learning_rate": optimizer.lr,
@@ -170,8 +172,10 @@ def _around(config: RunConfig, arguments: dict[str, Any], twins: Twins) -> None:
         "save_total_limit": checkpoint.keep,
         "log_completions": True,
         "num_completions_to_print": 0,
-        "report_to": "none",
+        "report_to": sinks or "none",
+        "project": config.log_to.project,
     }
+    twins.twin("log_to", f"report_to={sinks or 'none'}", "in TRL's names for what it logs")
     twins.twin("task", "data/, and lab_reward.py with lab.json")
     twins.twin("task.pool_size", "data/train.jsonl")
     twins.twin("task.file.path", "data/train.jsonl and data/held_out.jsonl")

@@ -11,6 +11,7 @@ from core.config import RunConfig
 from core.exporters.adapter import ExportError
 from core.exporters.cluster import has_chat_template, model_there
 from core.exporters.twins import Fate, Twins
+from core.runs.sinks import wanted
 
 ACTOR, ROLLOUT, MODEL = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.model"
 AGGREGATION = {
@@ -229,8 +230,8 @@ def _around(config: RunConfig, pool: int, keys: dict[str, Any], twins: Twins) ->
         "trainer.max_actor_ckpt_to_keep": config.checkpoint.keep,
         "trainer.default_local_dir": "checkpoints",
         "trainer.rollout_data_dir": "rollouts",
-        "trainer.logger": ["console"],
-        "trainer.project_name": "advantage_lab",
+        "trainer.logger": ["console", *wanted(config)],
+        "trainer.project_name": config.log_to.project,
         "trainer.experiment_name": config.name or config.method.name,
     }
     twins.twin("name", "trainer.experiment_name")
@@ -245,6 +246,7 @@ def _around(config: RunConfig, pool: int, keys: dict[str, Any], twins: Twins) ->
     twins.none("evaluate.k", "verl reports best@k for powers of two of its own choice")
     twins.none("evaluate.greedy", "verl validates with one way of sampling, and here that is the run's temperature")
     twins.none("evaluate.probes", "verl stores no tokens of its validation")
+    twins.twin("log_to", f"trainer.logger=[{','.join(['console', *wanted(config)])}], trainer.project_name")
     twins.twin("checkpoint.every", f"trainer.save_freq={save}")
     twins.twin("checkpoint.keep", f"trainer.max_actor_ckpt_to_keep={config.checkpoint.keep}")
     twins.none("checkpoint.exact", "verl resumes wherever it is started")

@@ -15,6 +15,7 @@ from core.runs import machine
 from core.runs.folders import RunError, new_id, slug
 from core.runs.locks import DeviceQueues, device_key, device_keys, has_cuda
 from core.runs.memory import check_fits
+from core.runs.sinks import check_sinks
 from core.runs.status import Status, write_status
 from core.runs.team import check_gpus
 from core.tasks.base import POOL_SEED, TaskError
@@ -85,6 +86,7 @@ def check_machine(config: RunConfig, *, code: bool = False) -> None:
         check_gpus(config)
     except RunError as error:
         raise ConfigError(str(error)) from error
+    check_sinks(config)
     check_engine(config, "cpu" if device_key(config.device) == "cpu" else "cuda")
     check_fits(config, model, task)
 

@@ -18,6 +18,7 @@ import traceback
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from filelock import Timeout
 
@@ -27,6 +28,9 @@ from core.runs.locks import DeviceQueues, device_keys, run_lock
 from core.runs.log import plain
 from core.runs.machine import this_process
 from core.runs.status import Status, read_status
+
+if TYPE_CHECKING:
+    from core.runs.sinks import Sinks
 
 NICENESS = 5
 ENDING_S = 120.0
@@ -60,6 +64,7 @@ class Worker:
         self._interruptible = False
         self._asked = False
         self._times: list[float] = []
+        self.sinks: Sinks | None = None
 
     # What core.train.loop.train calls.
 
@@ -72,6 +77,8 @@ class Worker:
         self._times = [time.monotonic()]
         self.beat.now(state="running", message="", total=total, step=start_step)
         self.log(f"training from step {start_step} to {total}")
+        if self.sinks:
+            self.sinks.start(start_step)
 
     def step_done(self, step: int, metrics: dict[str, float | None]) -> None:
         """`step` counts from 0. Metrics that a step lacks keep their last value."""
@@ -81,6 +88,8 @@ class Worker:
         fresh = {name: float(value) for name in SHOWN if (value := metrics.get(name)) is not None}
         eta_s = step_s * max(0, status.total - step - 1)
         self.beat.soon(step=step + 1, metrics={**status.metrics, **fresh}, step_s=step_s, eta_s=eta_s)
+        if self.sinks:
+            self.sinks.step(step, metrics)
 
     def should_stop(self) -> bool:
         return self._asked or (self.run_dir / "stop").exists()
@@ -108,6 +117,8 @@ class Worker:
         finally:
             self._interruptible = False
             device.leave()
+            if self.sinks:
+                self.sinks.close()
         (self.run_dir / "stop").unlink(missing_ok=True)
         self.beat.stop(state=ended, message="", eta_s=None, finished=time.time())
         self.log(ended)
@@ -122,6 +133,10 @@ class Worker:
         self._sweep()
         self.beat.soon(started=time.time())
         self.loading("loading torch")
+        from core.config import read_run
+        from core.runs.sinks import Sinks
+
+        self.sinks = Sinks(self.run_dir, read_run(self.run_dir / "config.yaml"), self.log)
         if self.processes > 1:
             from core.runs.team import train_together
 
