@@ -14,7 +14,7 @@ from app.palette import run_styles
 from app.theme import theme
 from app.views import live as views
 from app.views import samples
-from app.views.curves import CURVES, GAP, MORE, Panel
+from app.views.curves import CURVES, GAP, MORE, Panel, part_panels
 from app.views.verdict import Finding, illnesses, verdict
 from app.words import number
 from core.config import ConfigError, read_run
@@ -128,7 +128,7 @@ def _body(ids: list[str], follows: str | None, busy: bool, smooth: int, more: bo
     else:
         if len(series) > 1:
             st.html(views.legend_html(series))
-        _curves(series, smooth, [*CURVES, *(MORE if more else ())])
+        _curves(series, smooth, [*CURVES, *part_panels(series), *(MORE if more else ())])
         _sampler_against_trainer(series, smooth)
     _details(infos, series)
 

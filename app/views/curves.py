@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from app.palette import Theme
+from app.inert import inert_plotly
+from app.palette import Theme, series_styles
 from app.views.live import Line, Series, by_polarity, curves, mass_lines, one_each
 
 
@@ -139,6 +140,32 @@ CURVES = (
     ),
 )  # fmt: skip
 """The six that a run is first judged by."""
+
+PART = "traits.part_"
+"""What the columns of the reward's parts begin with."""
+MOST_PARTS = 6
+
+
+def part_panels(series: Sequence[Series]) -> list[Panel]:
+    """What rewards are made of, where a verifier adds up several parts: all of one run in one panel, else one a part."""
+    names = sorted({name for run in series for name in run.curves.metrics.columns if name.startswith(PART)})
+    titles = {name: inert_plotly(name.removeprefix(PART), 30) for name in names[:MOST_PARTS]}
+    how = (
+        "What each part adds to the reward, its weight included, averaged over the step's rollouts: the reward's curve "
+        "is their sum. Where one rises and the others stay, the policy has found what pays without what was meant."
+    )
+    if len(series) > 1:
+        return [
+            Panel(f"part_{i}", f"Reward part: {title}", "mean reward", how, name)
+            for i, (name, title) in enumerate(titles.items())
+        ]
+
+    def lines(run: Series, theme: Theme) -> list[Line]:
+        looks = zip(titles.items(), series_styles(len(titles), theme.dark), strict=True)
+        return [Line(run, name, title, colour, dash) for (name, title), (colour, dash) in looks]
+
+    return [Panel("parts", "What the reward is made of", "mean reward", how, names[0], alone=lines)] if names else []
+
 
 MORE = (
     Panel(

@@ -156,7 +156,7 @@ class WandB:
     def __init__(self, run_dir: Path, config: RunConfig, start: int) -> None:
         import wandb
 
-        mode = os.environ.get("WANDB_MODE") or ("online" if wandb.api.api_key else "offline")
+        mode = os.environ.get("WANDB_MODE") or ("online" if wandb.login(prompt=False) else "offline")
         self.run = wandb.init(
             project=config.log_to.project, name=config.name or run_dir.name, id=run_dir.name, resume="allow",
             dir=run_dir, mode=mode, config=config.model_dump(mode="json"), save_code=False,

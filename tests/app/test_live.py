@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 from app.palette import DARK, LIGHT
 from app.progress import telling
 from app.views import samples
-from app.views.curves import CURVES, GAP, MORE
+from app.views.curves import CURVES, GAP, MORE, part_panels
 from app.views.live import MOST_POINTS, Line, Series, curves, drawn, legend_html, numbers, one_each
 from core.advantage.tis import GAP_METRICS
 from core.runs import list_runs
@@ -322,3 +322,18 @@ def test_a_table_of_rollouts_is_inert_and_signed():
     assert "+0.5" in page
     assert "−1.25" in page
     assert "(truncated, not trained)" in page
+
+
+def test_what_a_reward_is_made_of_has_its_curves():
+    parts = {"traits.part_correct": [0.5, 0.75], "traits.part_<b>format": [0.1, 0.2], "traits.said": [1.0, 1.0]}
+    metrics = pd.DataFrame({"step": [0, 1], "reward": [0.6, 0.95], **parts})
+    run = Series("a", "a", "#000", "solid", Curves(metrics, pd.DataFrame({"step": []}), 1))
+    (panel,) = part_panels([run])
+    fig = panel.figure([run], LIGHT, 1)
+    assert [trace.name for trace in fig.data] == ["&lt;b&gt;format", "correct"] and drawn(fig)
+    assert [list(trace.y) for trace in fig.data] == [[0.1, 0.2], [0.5, 0.75]]
+    frame = numbers(panel.lines([run], LIGHT))
+    assert set(frame.columns) == {"run", "step", *list(parts)[:2]}
+    assert [panel.column for panel in part_panels([run, replace(run, run="b")])] == sorted(list(parts)[:2])
+    alone = replace(run, curves=Curves(metrics[["step", "reward"]], pd.DataFrame({"step": []}), 1))
+    assert part_panels([alone]) == []
