@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from app.inert import inert_plotly
+from app.inert import inert_markdown, visible
 from app.palette import Theme, series_styles
 from app.views.live import Line, Series, by_polarity, curves, mass_lines, one_each
 
@@ -147,16 +147,16 @@ MOST_PARTS = 6
 
 
 def part_panels(series: Sequence[Series]) -> list[Panel]:
-    """What rewards are made of, where a verifier adds up several parts: all of one run in one panel, else one a part."""
+    """What rewards are made of where a verifier adds up several parts: all of one run in one panel, else one a part."""
     names = sorted({name for run in series for name in run.curves.metrics.columns if name.startswith(PART)})
-    titles = {name: inert_plotly(name.removeprefix(PART), 30) for name in names[:MOST_PARTS]}
+    titles = {name: visible(name.removeprefix(PART))[:30] for name in names[:MOST_PARTS]}
     how = (
         "What each part adds to the reward, its weight included, averaged over the step's rollouts: the reward's curve "
         "is their sum. Where one rises and the others stay, the policy has found what pays without what was meant."
     )
     if len(series) > 1:
         return [
-            Panel(f"part_{i}", f"Reward part: {title}", "mean reward", how, name)
+            Panel(f"part_{i}", f"Reward part: {inert_markdown(title)}", "mean reward", how, name)
             for i, (name, title) in enumerate(titles.items())
         ]
 
