@@ -25,6 +25,9 @@ Frame = pd.DataFrame | Callable[[], pd.DataFrame]
 PICTURES = ("PNG", "SVG")
 SCALE = 2
 """Pixels of a PNG to one of the page."""
+WIDTH, LEAST_HEIGHT, TITLE = 1000, 400, 40
+ROOM = {"l": 64, "r": 28, "t": 28, "b": 60}
+"""Of a picture in pixels: its size, what its title takes, and what is left free on each side at least."""
 _FORMULA = re.compile(r"[=+\-@\t\r]")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 _LONGEST = 80
@@ -90,21 +93,30 @@ def _text_or_null(value: object) -> str | None:
 def page_of(fig: go.Figure, name: str) -> bytes:
     """The figure as a page that stands alone, with plotly.js in it: it zooms, and its camera saves a picture."""
     config = {"displaylogo": False, "toImageButtonOptions": {"format": "svg", "filename": name}}
-    return pio.to_html(_solid(fig), include_plotlyjs=True, config=config, div_id="figure").encode("utf-8", "replace")
+    return pio.to_html(_alone(fig), include_plotlyjs=True, config=config, div_id="figure").encode("utf-8", "replace")
 
 
 def saving_page(fig: go.Figure, name: str, kind: str) -> str:
     """A page that draws the figure and has the browser save it as a PNG or SVG."""
     wanted = {"format": kind.lower(), "filename": name, "scale": SCALE if kind == "PNG" else 1}
-    wanted |= {"width": fig.layout.width or 1000, "height": fig.layout.height or 450}
+    drawn = _alone(fig)
+    wanted |= {"width": drawn.layout.width or WIDTH, "height": drawn.layout.height}
     script = f"Plotly.downloadImage(document.getElementById('{{plot_id}}'), {json.dumps(wanted)});"
-    return pio.to_html(_solid(fig), include_plotlyjs=True, div_id="figure", post_script=script)
+    return pio.to_html(drawn, include_plotlyjs=True, div_id="figure", post_script=script)
 
 
-def _solid(fig: go.Figure) -> go.Figure:
-    """With the page's background, which a picture elsewhere lacks."""
-    colours = theme()
-    return go.Figure(fig).update_layout(paper_bgcolor=colours.background, plot_bgcolor=colours.background)
+def _alone(fig: go.Figure) -> go.Figure:
+    """The figure with what the page around it gave it: a background, its title, and room for that."""
+    colours, drawn = theme(), go.Figure(fig)
+    own = drawn.layout.margin.to_plotly_json()
+    room = {side: max(own.get(side) or 0, least) for side, least in ROOM.items()}
+    room["t"] += TITLE if drawn.layout.title.text else 0
+    place = {"x": 0, "xref": "container", "xanchor": "left", "y": 1, "yref": "container", "yanchor": "top"}
+    return drawn.update_layout(
+        paper_bgcolor=colours.background, plot_bgcolor=colours.background, margin=room,
+        height=max(LEAST_HEIGHT, (drawn.layout.height or 0) + TITLE), font={"color": colours.text},
+        title={**place, "pad": {"t": 16, "l": 16}},
+    )  # fmt: skip
 
 
 def file_name(view: str) -> str:
