@@ -126,15 +126,17 @@ def file_name(view: str) -> str:
     return "-".join(filter(None, (_UNSAFE.sub("-", piece[:_LONGEST]).strip("-") for piece in pieces))) or "figure"
 
 
-def menu(view: str, *, key: str, frame: Frame | None = None, fig: go.Figure | None = None) -> None:
-    """A small menu that offers a figure's numbers and its picture; drawn only once it is opened."""
+def menu(
+    view: str, *, key: str, frame: Frame | None = None, fig: go.Figure | None = None, label: str = ""
+) -> None:  # fmt: skip
+    """A small menu that offers a figure's numbers and its picture, drawn once it is opened. `label` is Markdown."""
     if frame is not None or fig is not None:
-        st.fragment(lambda: guarded(lambda: _menu(view, key, frame, fig)))()
+        st.fragment(lambda: guarded(lambda: _menu(view, key, frame, fig, label)))()
 
 
-def _menu(view: str, key: str, frame: Frame | None, fig: go.Figure | None) -> None:
+def _menu(view: str, key: str, frame: Frame | None, fig: go.Figure | None, label: str) -> None:
     place = st.popover(
-        "", type="tertiary", icon=":material/download:", key=f"download:{key}", on_change="rerun",
+        label, type="tertiary", icon=":material/download:", key=f"download:{key}", on_change="rerun",
         help="Download the numbers or the picture" if fig is not None else "Download the table",
     )  # fmt: skip
     if not place.open:
@@ -159,7 +161,7 @@ def _menu(view: str, key: str, frame: Frame | None, fig: go.Figure | None) -> No
                 st.iframe(saving_page(fig, name, kind), height=1)
 
 
-def numbers(form: str, frame: Frame, name: str, *, key: str, label: str | None = None, **button: str) -> None:
+def numbers(form: str, frame: Frame, name: str, *, key: str) -> None:
     """The button that gives a frame, or what makes one, in one of FORMS; made when clicked."""
     made, mime = FORMS[form]
 
@@ -167,6 +169,5 @@ def numbers(form: str, frame: Frame, name: str, *, key: str, label: str | None =
         return made(frame() if callable(frame) else frame)
 
     st.download_button(
-        form if label is None else label, content, f"{name}.{form.lower()}", mime, key=f"{form.lower()}:{key}",
-        on_click="ignore", **button,
+        form, content, f"{name}.{form.lower()}", mime, key=f"{form.lower()}:{key}", on_click="ignore"
     )  # fmt: skip

@@ -47,11 +47,11 @@ class State:
 
 def start(
     root: Path, source: Path, *, form: str | None = None, name: str = "", convention: str | None = None,
-    dropped: Path | None = None,
+    tokenizer: str = "", dropped: Path | None = None,
 ) -> Job:  # fmt: skip
     """Begin to import a file or folder into the folder of runs. Raises OSError where no process can be started."""
     folder = Path(tempfile.mkdtemp(prefix="advantage-lab-import-"))
-    given = {"--format": form, "--name": name, "--convention": convention}
+    given = {"--format": form, "--name": name, "--convention": convention, "--tokenizer": tokenizer}
     options = [f"{option}={value}" for option, value in given.items() if value]
     command = [sys.executable, "-m", "core", "--runs", str(root), "import", "--lines", *options, "--", str(source)]
     with (folder / OUT).open("wb") as out, (folder / ERR).open("wb") as err:

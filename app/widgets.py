@@ -242,14 +242,6 @@ def how_to_read(text: str, label: str = "How to read this") -> None:
         st.markdown(text)
 
 
-def download_csv(frame: downloads.Frame, name: str, *, key: str, label: str = "CSV") -> None:
-    """The data behind a table, or what gives it; made when clicked, so that it costs nothing to offer."""
-    downloads.numbers(
-        "CSV", frame, name, key=key, label=label, type="tertiary", icon=":material/download:",
-        help="Download the numbers of this table",
-    )  # fmt: skip
-
-
 def chart(
     fig: go.Figure,
     *,

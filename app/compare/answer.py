@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 import streamlit as st
 
-from app import urls, widgets
+from app import downloads, urls, widgets
 from app.compare import seeds
 from app.inert import inert_markdown
 from app.theme import theme
@@ -258,12 +258,10 @@ def _table(view: View, found: Mapping[str, Outcome], threshold: float) -> None:
     )
     tool.number_input("Threshold", format="%.3g", step=0.05, **urls.bound(_threshold_param(metric), threshold))
     st.dataframe(words.summary(view.shown, found, metric, align), hide_index=True, width="stretch")
-    widgets.download_csv(
-        words.every_run(view.shown, found),
-        f"compare-{metric.id.replace(':', '-')}",
-        key="compare-table",
-        label="Every run's numbers (CSV)",
-    )
+    downloads.menu(
+        f"compare {metric.id}", key="compare-table", frame=words.every_run(view.shown, found),
+        label="Every run's numbers",
+    )  # fmt: skip
 
 
 def _threshold_param(metric: Metric) -> str:

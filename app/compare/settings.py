@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import widgets
+from app import downloads, widgets
 from app.inert import inert_markdown
 from app.theme import theme
 from app.views import families_diff
@@ -26,7 +26,7 @@ def show(shown: Sequence[Family], base: Family) -> None:
             f"{families_diff.CHANGED} and the tint mark what is not {inert_markdown(base.label)}'s. “(the recipe's)”: "
             "the config leaves it to the method."
         )
-        widgets.download_csv(frame, "compare-settings", key="compare-settings", label="These differences (CSV)")
+        downloads.menu("compare settings", key="compare-settings", frame=frame, label="These differences")
         beyond = [key for key in frame["setting"] if not key.startswith(families_diff.CAN_BE_METHOD)]
         if beyond:
             st.caption(

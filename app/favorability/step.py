@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import urls, widgets
+from app import downloads, urls, widgets
 from app.favorability.view import View, sure_of
 from app.inert import visible
 from app.theme import theme
@@ -37,7 +37,7 @@ def show(view: View) -> None:
         with st.container(horizontal=True, wrap=False, gap="small", width="content"):
             widgets.how_to_read(HOW)
             columns = [name for name in now if name != "answer"]
-            widgets.download_csv(now[columns], f"favorability-step-{view.step}", key="favorability-step", label="")
+            downloads.menu("favorability prompts", key="favorability-step", frame=now[columns])
     sure = sure_of(view, tuple(now.index.tolist()))
     st.html(
         views.step_table(

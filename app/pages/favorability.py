@@ -38,6 +38,13 @@ def page() -> None:
             run=info.id,
         )  # fmt: skip
         return
+    if seen.visits["correct"].isna().all():
+        widgets.empty_state(
+            f"**{inert_markdown(info.name)}** was imported without rewards or verdicts. ADORA's classes compare right "
+            "answers with wrong ones, so none can be told here; the tokens can be looked at.",
+            "tokens", "Open Tokens", run=info.id,
+        )  # fmt: skip
+        return
     st.html(STYLE)
     now = int(
         widgets.step_picker(

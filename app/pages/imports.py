@@ -42,7 +42,9 @@ def page() -> None:
     infos = [info for info in data.runs() if info.imported]
     wanted = urls.param("run")
     chosen = next((info for info in infos if info.id == wanted), None)
-    if wanted and chosen is None:
+    if wanted and any(info.id == wanted for info in data.runs()) and chosen is None:
+        st.caption("The run of this address was trained by the lab, not imported: the other pages show it.")
+    elif wanted and chosen is None:
         st.warning(f"There is no imported run “{inert_markdown(wanted[:80])}” in this folder.")
     if chosen:
         with st.container(border=True):
@@ -186,9 +188,15 @@ def _recognised(source: Path, scratch: Path | None, name: str) -> None:
             "Advantages", [None, *CONVENTIONS], format_func=_convention, key="imports:convention",
             help="Under which convention they are computed again; the best is that of the trainer's own advantages",
         )  # fmt: skip
+    tokenizer = ""
+    if not scratch:
+        tokenizer = st.text_input(
+            "Tokenizer (only for files with token ids and no text)", key="imports:tokenizer",
+            placeholder="the folder of the model that was trained, with its tokenizer.json",
+        )  # fmt: skip
     st.button(
         "Import", type="primary", icon=":material/download:", key="imports:start", on_click=_start,
-        args=(source, form, called, convention, scratch),
+        args=(source, form, called, convention, tokenizer, scratch),
     )  # fmt: skip
 
 
@@ -210,13 +218,21 @@ def _files(found: Found) -> str:
     return f"{count(len(found.files), 'file')} ({', '.join(names)}{', …' if len(found.files) > 3 else ''})"
 
 
-def _start(source: Path, form: str | None, name: str, convention: str | None, scratch: Path | None) -> None:
+def _start(
+    source: Path, form: str | None, name: str, convention: str | None, tokenizer: str, scratch: Path | None
+) -> None:
     """Callback: begin. A second press finds the import on its way."""
     if JOB in st.session_state:
         return
     try:
         st.session_state[JOB] = importing.start(
-            data.root(), source, form=form, name=name.strip(), convention=convention, dropped=scratch
+            data.root(),
+            source,
+            form=form,
+            name=name.strip(),
+            convention=convention,
+            tokenizer=tokenizer.strip(),
+            dropped=scratch,
         )
     except OSError as error:
         st.session_state[FAILED] = f"The import could not be started: {error.strerror or error}"
@@ -237,7 +253,7 @@ def _report(info: RunInfo) -> None:
     if source.is_absolute() and st.context.ip_address is None and source.exists():
         st.button(
             "Import again", icon=":material/sync:", key="imports:again", on_click=_start,
-            args=(source, manifest.format, "", None, None), help="Adds what the trainer has written since",
+            args=(source, manifest.format, "", None, "", None), help="Adds what the trainer has written since",
         )  # fmt: skip
     _said("Not in the files; each view says what it lacks", view.lacking(manifest))
     _said("Not taken", view.refused(manifest))

@@ -8,7 +8,7 @@ from functools import cached_property
 import pandas as pd
 import streamlit as st
 
-from app import urls, widgets
+from app import downloads, urls, widgets
 from app.history import history, token_steps
 from app.views import polarity as view
 from core.runs import RunInfo
@@ -81,5 +81,5 @@ class Place:
                 with st.container(horizontal=True, gap="small", width="content"):
                     widgets.how_to_read(how, "Help")
                     if frame is not None:
-                        widgets.download_csv(frame, key.replace(":", "_"), key=key)
+                        downloads.menu(key, key=key, frame=frame)
             st.html(html)

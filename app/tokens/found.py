@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from app import urls, widgets
+from app import downloads, urls, widgets
 from app.inert import inert_markdown, visible, visible_token
 from app.theme import theme
 from app.tokens.steps import SPLITS
@@ -194,7 +194,7 @@ def _foot(search: Search, total: int, every: Callable[[], pd.DataFrame], name: s
         st.button("▶", key="find:next", disabled=last >= total, help="The next hits",
                   on_click=urls.set_params, kwargs={"hits": search.page + 2})  # fmt: skip
         all_ = "All" if total <= MOST else f"The first {MOST:,} of".replace(",", "\u202f")
-        widgets.download_csv(every, f"found_{name}", key="find", label=f"{all_} {count(total, 'hit')} (CSV)")
+        downloads.menu(f"found {name}", key="find", frame=every, label=f"{all_} {count(total, 'hit')}")
 
 
 def _beyond(search: Search, hits: pd.DataFrame) -> bool:

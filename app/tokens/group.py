@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import data, presentation, urls, widgets
+from app import data, downloads, presentation, urls, widgets
 from app.guard import guarded
 from app.history import history
 from app.inert import inert_markdown, visible, visible_token
@@ -19,7 +19,7 @@ from app.views import tokens as view
 from app.views.tokens_component import token_view
 from app.views.tokens_fields import Field, fields, legend, token_frame
 from app.views.tokens_why import why
-from app.words import count
+from app.words import NO_PROMPT, count, said
 from core.runs import RunInfo
 from core.store import Lab, fingerprint
 from core.store.queries import tokens as query
@@ -101,9 +101,11 @@ def _group_picker(groups: pd.DataFrame, row: DeltaGenerator) -> pd.Series:
 
     def label(number: int) -> str:
         row = by_number.loc[number]
-        marks = "" if row["kept"] else " · not trained"
-        right, wrong = int(row["correct"]), int(row["n"] - row["correct"])
-        return f"{visible(row['prompt'][:60])} · {right} right / {wrong} wrong{marks}"
+        marks = "" if said(row["kept"]) else " · not trained"
+        judged = "not judged"
+        if pd.notna(row["correct"]):
+            judged = f"{int(row['correct'])} right / {int(row['n'] - row['correct'])} wrong"
+        return f"{visible((row['prompt'] or NO_PROMPT)[:60])} · {judged}{marks}"
 
     place = numbers.index(wanted)
     with row.container(
@@ -193,7 +195,7 @@ def _group(lab: Lab, info: RunInfo, step: int, split: str, group: dict) -> None:
             texts=texts,
             selected=selected,
             why=why(
-                own, correct=bool(row["correct"]), factors=factors, trained=trained, updates=updates,
+                own, correct=said(row["correct"]), factors=factors, trained=trained, updates=updates,
                 reasons=reasons(found, number, selected[0], own), position=selected[1],
             ),
             theme=theme(),
@@ -240,10 +242,10 @@ def _select(rollout: int, position: int) -> None:
 def _say(sentence: str, strongest: tuple[int, int] | None, group: dict, trained: bool, found: Replayed | str) -> None:
     if not trained:
         sentence += " Probes are not trained: these are the advantages that the method would give."
-    elif not group["kept"]:
+    elif not said(group["kept"]):
         sentence = view.untrained(sentence, selection(found, int(group["group"])))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        widgets.verdict(sentence, "warning" if trained and not group["kept"] else "neutral")
+        widgets.verdict(sentence, "warning" if trained and not said(group["kept"]) else "neutral")
         if strongest:
             st.button(
                 "Strongest push", icon=":material/my_location:", type="tertiary", on_click=_select, args=strongest,
@@ -271,8 +273,8 @@ def _tables(own: pd.DataFrame, frame: pd.DataFrame, shown: list[Field], rollout:
     """The same numbers as tables: the chosen rollout's here, the whole group's as a file."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         tables = st.toggle("Numbers as a table", **urls.bound("table", urls.flag_param("table")))
-        csv = frame.assign(token=[visible_token(token) for token in frame["token"]])
-        widgets.download_csv(csv, name, key="tokens:group", label="All tokens of this group (CSV)")
+        table = frame.assign(token=[visible_token(token) for token in frame["token"]])
+        downloads.menu(name, key="tokens:group", frame=table, label="All tokens of this group")
     if tables:
         st.dataframe(
             view.number_table(own, shown), hide_index=True, width="stretch", height=min(460, 40 + 35 * len(own)),

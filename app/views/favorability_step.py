@@ -76,12 +76,17 @@ def _by_signal(rows: pd.DataFrame) -> pd.DataFrame:
 
 def over_the_run(visits: pd.DataFrame) -> str:
     """The same over all steps, one line of Markdown."""
-    favorable, held = float((visits["label"] == "favorable").mean()), float(visits["held"].mean())
+    favorable, held = (_share(mark) for mark in (visits["label"] == "favorable", visits["held"]))
     words = f"Over the run, {share(favorable)} of {count(len(visits), 'visit')} were favorable"
     if held:
         words += f" and {share(held)} were held back"
-    silent = float(visits["equal"].mean())
+    silent = _share(visits["equal"])
     return f"{words}; {share(silent)} had equal rewards, where most methods' advantages are 0 whatever the weight."
+
+
+def _share(marks: pd.Series) -> float:
+    """The share of visits that are marked; an import without rewards cannot say it of any."""
+    return float(marks.astype("boolean").fillna(False).mean())
 
 
 def criterion_words(row: pd.Series) -> str:

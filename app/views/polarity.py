@@ -104,7 +104,7 @@ def by_step(answers: pd.DataFrame, fields: pd.DataFrame) -> pd.DataFrame:
 
 def signal_by_step(answers: pd.DataFrame) -> pd.DataFrame:
     """The groups of each step: step and the columns of SIGNAL, one row a step."""
-    return answers.drop_duplicates("step")[["step", *SIGNAL]].astype(int).reset_index(drop=True)
+    return answers.drop_duplicates("step")[["step", *SIGNAL]].fillna(0).astype(int).reset_index(drop=True)
 
 
 def window(frame: pd.DataFrame, signal: pd.DataFrame, first: int, last: int) -> Window:

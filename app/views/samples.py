@@ -27,12 +27,13 @@ def table(frame: pd.DataFrame, theme: Theme, link: Callable[[int, int], str]) ->
 
 def _row(row, theme: Theme, link: Callable[[int, int], str]) -> str:
     prompt = row.prompt or NO_PROMPT
-    right = bool(row.correct)
+    right = said(row.correct)
     colour = theme.polarity(1 if right else -1)
-    word = "correct" if right else "wrong"
+    word = "not judged" if pd.isna(row.correct) else "correct" if right else "wrong"
     edge = f"padding:.35rem .6rem;border-top:1px solid {theme.grid};vertical-align:top"
     figures = f"{edge};text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums"
-    notes = [note for note, there in (("truncated", said(row.truncated)), ("not trained", not row.kept)) if there]
+    dropped = not pd.isna(row.kept) and not row.kept
+    notes = [note for note, there in (("truncated", said(row.truncated)), ("not trained", dropped)) if there]
     aside = f' <span style="color:{theme.muted}">({", ".join(notes)})</span>' if notes else ""
     mono = "font-family:'Source Code Pro',monospace;overflow-wrap:anywhere"
     return (

@@ -39,7 +39,7 @@ def to_visits(visits: pd.DataFrame, rollouts: pd.DataFrame) -> Visits:
         prompt=pd.factorize(visits["prompt_id"])[0],
         step=visits["step"].to_numpy(),
         visit=found["row"].to_numpy(),
-        correct=found["correct"].to_numpy(dtype=bool),
+        correct=found["correct"].fillna(False).to_numpy(dtype=bool),
         length=found["length"].to_numpy(dtype=int),
         truncated=found["truncated"].fillna(False).to_numpy(dtype=bool),
     )

@@ -54,7 +54,8 @@ def rollout_title(rollout: pd.Series, trained: bool) -> str:
     """
     traits = rollout.get("traits")
     traits = traits if isinstance(traits, Mapping) else {}
-    words = ["correct" if rollout["correct"] else "wrong"]
+    right = said(rollout["correct"])
+    words = ["not judged" if pd.isna(rollout["correct"]) else "correct" if right else "wrong"]
     if _positive(traits, "lucky"):
         words.append("right by luck")
     if said(rollout["truncated"]):
@@ -64,11 +65,11 @@ def rollout_title(rollout: pd.Series, trained: bool) -> str:
         words.append(f"{number(traits['steps_right'])} of {count(int(traits['steps']), 'step')} right")
     if _positive(traits, "self_check"):
         words.append("with a self-check")
-    if bool(rollout["correct"]) and rollout["mean_advantage"] < 0:
+    if right and rollout["mean_advantage"] < 0:
         words.append("correct but suppressed")
     if not trained:
         words.append("not trained (probe)")
-    elif not rollout["kept"]:
+    elif not said(rollout["kept"]):
         words.append("dropped, not in the loss")
     return f"rollout {int(rollout['rollout'])}: {', '.join(words)}"
 
@@ -111,13 +112,13 @@ def matrix_rows(
         rows.append(
             {
                 "rollout": int(rollout["rollout"]),
-                "sign": SIGN[1 if rollout["polarity"] > 0 else -1],
+                "sign": SIGN[1 if said(rollout["polarity"] > 0) else -1],
                 "title": rollout_title(rollout, trained),
                 "cells": [
                     f"{int(rollout['rollout'])}", number(rollout["mean_advantage"], signed=True),
                     number(rollout["reward"]), DASH if pd.isna(rollout["length"]) else str(int(rollout["length"])),
                 ],
-                "kept": bool(rollout["kept"]) or not trained,
+                "kept": said(rollout["kept"]) or not trained,
                 "tokens": tokens["_text"].tolist(),
                 "breaks": np.flatnonzero(tokens["_break"]).tolist(),
                 "shades": tokens["_shade"].tolist(),

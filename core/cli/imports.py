@@ -43,6 +43,10 @@ def import_(
         str | None,
         typer.Option(help="Recompute advantages so, whatever fits best: grpo-ddof0, dr_grpo, rloo, …"),
     ] = None,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="A model's folder: its tokenizer.json gives ids texts."),
+    ] = None,
     runs: RunsFolder = None,
     as_json: AsJson = False,
     lines: Annotated[bool, typer.Option("--lines", help="Print progress and result as lines of JSON.")] = False,
@@ -65,16 +69,18 @@ def import_(
     if found is None:
         raise ImportFailed(f"{path}: nothing there looks like {form} ({all_formats()[form or ''].looks_like})")
     if lines:
-        _said(made=_facts(_bring_in(runs_root(runs), found, name, convention, _lines())))
+        _said(made=_facts(_bring_in(runs_root(runs), found, name, convention, _lines(), tokenizer)))
         return
-    made = _import(runs_root(runs), found, name, convention, quiet=as_json)
+    made = _import(runs_root(runs), found, name, convention, tokenizer, quiet=as_json)
     if as_json:
         print_json(_facts(made))
     else:
         _tell(made, runs_option(runs_root(runs)))
 
 
-def _import(root: Path, found: Found, name: str | None, convention: str | None, quiet: bool) -> Imported:
+def _import(
+    root: Path, found: Found, name: str | None, convention: str | None, tokenizer: Path | None, quiet: bool
+) -> Imported:
     """Import with a bar on stderr: rollouts while they are read, then steps."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -86,16 +92,16 @@ def _import(root: Path, found: Found, name: str | None, convention: str | None, 
         def progress(what: str, done: int, of: int | None) -> None:
             bar.update(tasks[what], completed=done, total=of, visible=True)
 
-        return _bring_in(root, found, name, convention, progress)
+        return _bring_in(root, found, name, convention, progress, tokenizer)
 
 
 def _bring_in(
-    root: Path, found: Found, name: str | None, convention: str | None, progress: Progress
-) -> Imported:  # fmt: skip
+    root: Path, found: Found, name: str | None, convention: str | None, progress: Progress, tokenizer: Path | None
+) -> Imported:
     from core.importers.formats import all_formats
     from core.importers.write import bring_in
 
-    return bring_in(root, all_formats()[found.format], found, name, convention, progress)
+    return bring_in(root, all_formats()[found.format], found, name, convention, progress, tokenizer)
 
 
 def _lines() -> Progress:

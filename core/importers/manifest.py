@@ -86,6 +86,8 @@ class Manifest:
     evaluation: bool = False
     """The files hold evaluations alone, which are shown in place of training rollouts."""
     places: Places | None = None
+    tokenizer: str = ""
+    """The folder of the tokenizer that gave texts to token ids; "" for none."""
 
     def lacking(self) -> list[str]:
         """What the import lacks, in words."""

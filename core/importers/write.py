@@ -23,6 +23,7 @@ from filelock import Timeout
 from core.config import RunConfig, dump, read_run
 from core.importers import follow
 from core.importers.base import Format, Found, ImportFailed, Places, Report
+from core.importers.decode import Decoder
 from core.importers.fit import Outcome, convention, fit
 from core.importers.keys import Order, arrange
 from core.importers.manifest import LACKS, Manifest, write_manifest
@@ -65,17 +66,20 @@ def bring_in(
     name: str | None = None,
     wanted: str | None = None,
     progress: Progress = lambda what, done, of: None,
+    tokenizer: Path | None = None,
 ) -> Imported:
     """Import what a format found into the folder of runs; where a run of it is there already, add what is new to it.
 
-    `wanted` names a convention in place of the one that fits best. Raises ImportFailed where nothing can be taken,
-    AdvantageError for a convention that is not known; nothing is left behind then.
+    `wanted` names a convention in place of the one that fits best; `tokenizer` is the folder of one that gives texts to
+    rollouts that came as token ids alone, remembered for the next import of the same path. Raises ImportFailed where
+    nothing can be taken, AdvantageError for a convention that is not known; nothing is left behind then.
     """
     if wanted is not None:
         convention(wanted)
     root.mkdir(parents=True, exist_ok=True)
     _clear(root)
     source = found.root.resolve()
+    decoder = Decoder(tokenizer.expanduser().resolve()) if tokenizer else None
     before = follow.find(root, form.name, source, wanted, name)
     run_id = before.name if before else _new_id(form.name, name or source.stem)
     hidden = root / f"{HIDDEN}{run_id}"
@@ -83,7 +87,7 @@ def bring_in(
         with run_lock(hidden).acquire(timeout=0):
             shutil.rmtree(hidden, ignore_errors=True)
             (hidden / "scratch").mkdir(parents=True)
-            work = _Import(root / run_id, hidden, form, found, before is not None, progress)
+            work = _Import(root / run_id, hidden, form, found, before is not None, progress, decoder)
             try:
                 return work.extend() if before else work.create(source, name, wanted)
             finally:
@@ -99,9 +103,11 @@ class _Import:
     """One import on its way."""
 
     def __init__(
-        self, path: Path, hidden: Path, form: Format, found: Found, followed: bool, progress: Progress
-    ) -> None:
+        self, path: Path, hidden: Path, form: Format, found: Found, followed: bool, progress: Progress,
+        decoder: Decoder | None,
+    ) -> None:  # fmt: skip
         self.path, self.hidden, self.form, self.found, self.followed = path, hidden, form, found, followed
+        self.decoder = decoder
         self.progress, self.report = progress, Report()
         self.stage = Stage(hidden / "scratch")
 
@@ -146,6 +152,8 @@ class _Import:
 
     def _extend(self, before: Before) -> Imported:
         old, config = before.manifest, read_run(self.path / "config.yaml")
+        if self.decoder is None and old.tokenizer:
+            self.decoder = Decoder(Path(old.tokenizer))
         places = dict(old.places or {})
         if before.tail.num_rows:
             self.stage.add(before.tail, Report())
@@ -192,7 +200,7 @@ class _Import:
     def _read(self, places: Places) -> None:
         """All that the reader has to give."""
         for table in self.form.read(self.found, self.report, places):
-            self.stage.add(table, self.report)
+            self.stage.add(self.decoder(table) if self.decoder else table, self.report)
             self.progress("reading", self.stage.rows, None)
 
     def _arrange(self, evaluation: bool, chosen: np.ndarray | None = None) -> Order:
@@ -235,7 +243,7 @@ class _Import:
             steps=len(np.unique(order.step)), rollouts=len(order.seq), tokens=0, refused=dict(self.report.refused),
             examples=dict(self.report.examples), notes=tuple(self.report.notes), lacks=tuple(self._lacks(order)),
             convention=outcome.chosen.name, sentence=outcome.sentence, fits=outcome.fits, compared=outcome.compared,
-            evaluation=evaluation, places=places,
+            evaluation=evaluation, places=places, tokenizer=str(self.decoder.folder) if self.decoder else "",
         )  # fmt: skip
 
     def _added(self, old: Manifest) -> Manifest:

@@ -181,7 +181,7 @@ def _write_origin(run_dir: Path, out: Path) -> None:
     """Of an imported run, where it came from: the last name of it, and not how far its files were read."""
     try:
         data = json.loads((run_dir / IMPORTED).read_text(encoding="utf-8"))
-        data |= {"source": PurePath(data["source"]).name, "places": None}
+        data |= {"source": PurePath(data["source"]).name, "places": None, "tokenizer": ""}
     except (OSError, ValueError, KeyError, TypeError):
         return
     (out / IMPORTED).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")

@@ -9,12 +9,17 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from core.importers.formats import all_formats, find
+from core.importers.manifest import read_manifest
 from core.importers.write import bring_in
 from tests.app.conftest import texts
 
 EXAMPLES = Path(__file__).parents[1] / "core" / "importers" / "formats" / "examples"
 KINDS = ("trl", "nemo_rl", "rllb", "tinker")
-"""Text alone; tokens by id; tokens by text; lengths alone."""
+"""Text alone; tokens by id; tokens by text; lengths alone. Every view is opened on these."""
+OTHERS = (
+    "areal", "ms_swift", "open_instruct", "prime_rl/rollouts", "prime_rl/token_exports", "unipo", "verifiers", "verl",
+)  # fmt: skip
+"""Of the other formats every page is opened once."""
 PAGES: dict[str, dict[str, object]] = {
     "live": {}, "tokens": {}, "tokens?prompt": {"view": "prompt"}, "tokens?run": {"view": "run"},
     "tokens?strings": {"view": "find"}, "tokens?longest": {"view": "find", "find": "longest"},
@@ -23,6 +28,7 @@ PAGES: dict[str, dict[str, object]] = {
     "polarity?distributions": {"part": "distributions"}, "polarity?step": {"part": "step"},
     "polarity?boundary": {"part": "boundary"}, "favorability": {}, "whatif": {}, "whatif?step": {"scope": "step"},
     "compare": {}, "launch": {}, "sql": {}, "runs": {},
+    "imports": {},
 }  # fmt: skip
 
 
@@ -31,14 +37,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The runs of the example files, by format."""
     root = tmp_path_factory.mktemp("imported")
     runs = {}
-    for kind in KINDS:
+    for kind in (*KINDS, *OTHERS):
         found = find(EXAMPLES / kind)
         runs[kind] = bring_in(root, all_formats()[found.format], found).path
     return runs
 
 
-@pytest.mark.parametrize("page", PAGES)
-@pytest.mark.parametrize("kind", KINDS)
+def test_every_format_is_among_them(folder: dict[str, Path]) -> None:
+    manifests = [read_manifest(run) for run in folder.values()]
+    assert {manifest.format for manifest in manifests if manifest} == set(all_formats())
+
+
+@pytest.mark.parametrize(
+    ("kind", "page"),
+    [(kind, page) for kind in KINDS for page in PAGES]
+    + [(kind, page) for kind in OTHERS for page in PAGES if "?" not in page],
+)
 def test_an_imported_run_opens_in_every_page(
     folder: dict[str, Path], monkeypatch: pytest.MonkeyPatch, open_page: Callable[..., AppTest], kind: str, page: str
 ) -> None:
