@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 from collections.abc import Callable
 
@@ -28,7 +29,8 @@ SCALE = 2
 WIDTH, LEAST_HEIGHT, TITLE = 1000, 400, 40
 ROOM = {"l": 64, "r": 28, "t": 28, "b": 60}
 """Of a picture in pixels: its size, what its title takes, and what is left free on each side at least."""
-_FORMULA = re.compile(r"[=+\-@\t\r]")
+_FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r]")
+"""What a spreadsheet takes for the beginning of a formula, behind blanks and in full width too."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 _LONGEST = 80
 
@@ -64,14 +66,17 @@ def as_parquet(frame: pd.DataFrame) -> bytes:
 
 
 def as_json(frame: pd.DataFrame) -> bytes:
-    """A list with an object a row; null where there is no number, and for an infinite one."""
-    frame = frame.assign(
-        **{str(name): list(map(_text_or_null, frame[name])) for name in frame.columns if _is_text(frame[name])}
-    )
-    rows = json.loads(frame.to_json(orient="split", index=False, double_precision=15, default_handler=str))["data"]
-    names = [str(name) for name in frame.columns]
-    made = [dict(zip(names, row, strict=True)) for row in rows]
+    """A list with an object a row, numbers to the last digit; null where there is none, and for an infinite one."""
+    columns = {str(name): _plain(frame[name]) for name in frame.columns}
+    made = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     return json.dumps(made, indent=1, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+
+
+def _plain(column: pd.Series) -> list[object]:
+    """A column as JSON has it. `tolist` gives Python's own numbers, which print to the digit that tells them apart."""
+    if _is_text(column):
+        return list(map(_text_or_null, column))
+    return [None if pd.isna(value) or value in (math.inf, -math.inf) else value for value in column.tolist()]
 
 
 FORMS: dict[str, tuple[Callable[[pd.DataFrame], bytes], str]] = {

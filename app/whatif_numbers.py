@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pandas as pd
 import streamlit as st
 
-from app import urls
+from app import downloads, urls
 from app.theme import theme
 from app.views import whatif as view
 from app.views import whatif_tables as tables
@@ -35,9 +35,9 @@ def numbers(
     name = re.sub(r"\W+", "_", f"whatif {source.title} {where} {'' if group is None else group}").strip("_")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         wanted = st.toggle("Numbers as a table", **urls.bound("table", urls.flag_param("table")))
-        _download(
-            lambda: tables.token_frame(source, seen, shown, pair, compared, group),
-            name, f"All tokens of this {where} (CSV)",
+        downloads.menu(
+            name, key=f"whatif:{name}", label=f"All tokens of this {where}",
+            frame=lambda: tables.token_frame(source, seen, shown, pair, compared, group),
         )  # fmt: skip
     if wanted:
         frame = tables.token_frame(source, seen, shown, pair, compared, group)
@@ -78,12 +78,4 @@ def _heading(title: str, how: str, frame: Callable[[], pd.DataFrame], name: str)
         with st.container(horizontal=True, wrap=False, gap="small", width="content"):
             with st.popover("", type="tertiary", icon=":material/help:", help="How to read this"):
                 st.markdown(how)
-            _download(frame, name, "")
-
-
-def _download(frame: Callable[[], pd.DataFrame], name: str, label: str) -> None:
-    st.download_button(
-        label, lambda: frame().to_csv(index=False).encode("utf-8", "replace"), file_name=f"{name}.csv", mime="text/csv",
-        key=f"csv:{name}", type="tertiary", icon=":material/download:", on_click="ignore",
-        help="Download these numbers",
-    )  # fmt: skip
+            downloads.menu(name, key=f"whatif:{name}", frame=frame)

@@ -177,7 +177,9 @@ def _verdicts(
     pairs = [words.judge(family, base, view.shown, found, exams) for family in view.shown if family is not base]
     if len(pairs) > MOST_SENTENCES:
         widgets.verdict("  \n".join([*lines, words.conclusion(pairs, base)]))
-        st.table(words.pair_table(pairs, base, view.metric), border="horizontal", hide_index=True)
+        table = words.pair_table(pairs, base, view.metric)
+        st.table(table, border="horizontal", hide_index=True)
+        downloads.menu(f"compare pairs {view.metric.id}", key="compare-pairs", frame=table, label="These comparisons")
     else:
         widgets.verdict("  \n".join([*lines, *(words.sentence(pair, base, view.metric) for pair in pairs)]))
     if sure := words.how_sure(pairs):
@@ -244,6 +246,7 @@ def _glance(view: View, exams: Mapping[str, Mapping[str, pd.DataFrame]]) -> None
     with st.container(horizontal=True, wrap=False, vertical_alignment="center", gap="small"):
         st.markdown("**Who ends highest**", width="content")  # the button beside it: at the edge it reaches beyond
         widgets.how_to_read(GLANCE_HOW)
+        downloads.menu("compare who ends highest", key="compare-glance", frame=frame)
     st.table(frame, border="horizontal", hide_index=True)
     st.caption(words.glance_note(view.shown, found))
 

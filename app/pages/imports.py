@@ -5,9 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import streamlit as st
 
-from app import data, dropped, importing, urls, widgets
+from app import data, downloads, dropped, importing, urls, widgets
 from app.guard import guarded
 from app.inert import inert_markdown
 from app.views import imports as view
@@ -263,6 +264,7 @@ def _report(info: RunInfo) -> None:
         with st.expander("Which convention fits the trainer's own advantages", icon=":material/straighten:"):
             st.caption(f"Compared on {count(manifest.compared, 'rollout')} that came with an advantage.")
             st.dataframe(table, hide_index=True, width="stretch")
+            downloads.menu("conventions", key="imports-fits", frame=pd.DataFrame(map(vars, manifest.fits)))
 
 
 def _said(title: str, lines: list[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from app import urls, widgets
+from app import downloads, urls, widgets
 from app.theme import theme
 from app.views import tokens_outcome as view
 from app.words import count
@@ -43,7 +43,9 @@ def outcome(lab: Lab, info: RunInfo, step: int, groups: pd.DataFrame) -> None:
         st.markdown("No token moved against its push.")
         return
     shown = f"{len(contrary)} of {count(int(moves['against'].sum()), 'token')}"
-    st.markdown(f"**Moved furthest against their push** ({shown}). Select one to see it above.")
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.markdown(f"**Moved furthest against their push** ({shown}). Select one to see it above.", width="stretch")
+        downloads.menu("against their push", key="tokens-contrary", frame=contrary)
     prompts = dict(zip(groups["group"].astype(int), groups["prompt"], strict=True))
     key = f"tokens:contrary:{info.id}:{step}"
     st.dataframe(

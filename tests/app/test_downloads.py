@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import math
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pyarrow.parquet as pq
@@ -32,10 +34,28 @@ def test_numbers_come_back_exactly():
     assert table["token"] == [*FRAME["token"][:2], None]
     rows = json.loads(downloads.as_json(FRAME))
     assert [row["step"] for row in rows] == [0, 1, 2**62]
-    assert rows[0]["value"] == pytest.approx(0.3, abs=1e-15) and rows[1]["value"] is rows[2]["value"] is None
+    assert rows[0]["value"] == 0.1 + 0.2 and rows[1]["value"] is rows[2]["value"] is None
+    assert [row["right"] for row in rows] == [True, None, False]
     assert rows[0]["token"] == FRAME["token"][0] and rows[2]["token"] is None
     back = pd.read_csv(io.BytesIO(downloads.as_csv(FRAME)), dtype={"token": str, "step": "Int64"})
     assert list(back["step"]) == [0, 1, 2**62] and back["value"][0] == 0.1 + 0.2
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_small_and_odd_numbers_keep_every_digit(dtype):
+    values = np.array([1.2345678901234566e-09, 1 / 3, 5e-324, 1.7e308, -0.0, 2**53 + 2], "float64")
+    values = values[:3].astype(dtype) if dtype == "float32" else values
+    frame = pd.DataFrame({"v": values})
+    assert [row["v"] for row in json.loads(downloads.as_json(frame))] == values.tolist()
+    assert pq.read_table(io.BytesIO(downloads.as_parquet(frame)))["v"].to_pylist() == values.tolist()
+    back = pd.read_csv(io.BytesIO(downloads.as_csv(frame)), float_precision="round_trip")["v"]
+    assert back.to_numpy(dtype).tolist() == values.tolist()
+
+
+@pytest.mark.parametrize("text", ["=1+1", "\n=1+1", "  @x", "\uff1d1+1", "\tx", "+cmd|' /C calc'!A0"])
+def test_a_formula_is_known_behind_blanks_and_in_full_width(text):
+    (row,) = csv.reader(io.StringIO(downloads.as_csv(pd.DataFrame({"t": [text]})).decode().partition("\n")[2]))
+    assert row == [f"'{text}"]
 
 
 def test_a_spreadsheet_runs_no_formula_of_a_model():
