@@ -14,7 +14,8 @@ from app.theme import theme
 from app.urls import PAGES
 
 ICONS = {
-    "runs": "home", "launch": "rocket_launch", "live": "monitor_heart", "tokens": "grid_on", "polarity": "exposure",
+    "runs": "home", "launch": "rocket_launch", "import": "move_to_inbox",
+    "live": "monitor_heart", "tokens": "grid_on", "polarity": "exposure",
     "favorability": "star", "whatif": "alt_route", "compare": "stacked_line_chart",
     "sql": "database",
 }  # fmt: skip

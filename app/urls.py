@@ -18,6 +18,7 @@ from app.inert import inert_markdown
 PAGES = {
     "runs": "pages/runs.py",
     "launch": "pages/launch.py",
+    "import": "pages/import.py",
     "live": "pages/live.py",
     "tokens": "pages/tokens.py",
     "polarity": "pages/polarity.py",

@@ -7,7 +7,7 @@ import functools
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import actions, adapter_download, data, progress, urls, widgets
+from app import actions, adapter_download, bundle_download, data, progress, urls, widgets
 from app.guard import guarded
 from app.inert import inert_markdown, visible
 from app.palette import run_styles
@@ -216,6 +216,7 @@ def _progress(info: RunInfo, name: bool = False) -> None:
             )  # fmt: skip
         if not info.live:
             adapter_download.button(info, "adapter")
+            bundle_download.button(info, "bundle")
 
 
 def _numbers_now(run: views.Series) -> None:

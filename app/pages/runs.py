@@ -10,8 +10,9 @@ from itertools import groupby
 
 import streamlit as st
 
-from app import actions, adapter_download, data, examples, urls, widgets
+from app import actions, adapter_download, bundle_download, data, examples, urls, widgets
 from app.guard import guarded
+from app.importing.told import told
 from app.inert import inert_markdown, visible
 from app.words import age, count, duration, number
 from core.runs import RunInfo, runs_option
@@ -134,7 +135,8 @@ def _list(find: str, busy: bool) -> None:
     own, shipped = ([info for info in infos if info.example == example] for example in (False, True))
     if not own:
         widgets.empty_state(
-            "No run yet. The Quick start above fills this list with three of them; **Launch** makes any other.",
+            "No run yet. The Quick start above fills this list with three of them; **Launch** makes any other, and "
+            "**Import** opens what another trainer wrote.",
             "launch",
             "Open Launch",
         )
@@ -194,6 +196,7 @@ def _haystack(info: RunInfo) -> str:
             info.state,
             info.experiment_name,
             info.experiment or "",
+            "imported" if info.imported else "",
         )
     ).lower()
 
@@ -251,6 +254,8 @@ def _row(info: RunInfo) -> None:
         urls.link("whatif", "What if…", run=info.id)
         with st.popover("", icon=":material/more_vert:", type="tertiary", help="What can be done with it"):
             _menu(info)
+    if info.imported:
+        st.caption(told(info))
     if info.error:
         st.markdown(f":red[:material/error: {inert_markdown(info.error)}]")
 
@@ -279,6 +284,7 @@ def _menu(info: RunInfo) -> None:
         st.button("Extend", key=f"extend:{info.id}", icon=":material/fast_forward:", on_click=actions.extend,
                   args=(info, key), type="tertiary")  # fmt: skip
     adapter_download.button(info, "adapter")
+    bundle_download.button(info, "bundle")
     if not info.imported:
         urls.link("launch", "Use its settings in Launch", icon=":material/tune:", **{"from": info.id})
     if not info.live and not info.example:

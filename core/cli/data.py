@@ -1,19 +1,41 @@
-"""Commands on what runs have stored: sql, check, seal, delete."""
+"""Commands on what runs have stored: open, check, seal, delete."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from core.cli.common import RunName, RunNames, RunsFolder, find_run, one_line
-from core.runs import RunError
+from core.cli.common import AsJson, RunName, RunNames, RunsFolder, find_run, one_line, print_json
+from core.runs import RunError, runs_root
+from core.runs.folders import runs_option
 
 
 def register(app: typer.Typer) -> None:
+    app.command("open")(open_)
     app.command()(check)
     app.command()(seal)
     app.command()(delete)
+
+
+def open_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export run` wrote, a .zip.")],
+    runs: RunsFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Open a run that somebody sent: every page reads it, and nothing starts it or goes on with it."""
+    from core.exporters.bundle import open_bundle, origin
+
+    path = open_bundle(file, runs_root(runs))
+    if as_json:
+        print_json({"id": path.name, "path": str(path), "opened": True})
+        return
+    came = origin(path)
+    other = f" (there it is {came.run})" if came and came.run != path.name else ""
+    typer.echo(f"{path.name}: opened from {one_line(file.name)}{other}")
+    where = runs_option(runs_root(runs))
+    typer.echo(f"Look inside: python -m streamlit run app/main.py{f' --{where}' if where else ''}")
 
 
 def check(name: RunName, runs: RunsFolder = None) -> None:

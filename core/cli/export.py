@@ -12,7 +12,7 @@ from core.cli.common import RunName, RunsFolder, find_run, one_line
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Make something of a run for elsewhere.")
-    for command in (adapter, merged, verl, trl):
+    for command in (run, adapter, merged, unipo, verl, trl):
         group.command()(command)
     app.add_typer(group, name="export")
 
@@ -30,6 +30,31 @@ def adapter(
     content = adapter_zip(find_run(name, runs).path)
     out.write_bytes(content)
     typer.echo(f"{out} ({len(content) / 2**20:.1f} MB)")
+
+
+def run(
+    name: RunName,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write, a .zip.")],
+    runs: RunsFolder = None,
+) -> None:
+    """A whole run as one file to send to a colleague, who opens it with `python -m core open FILE`."""
+    from core.exporters.bundle import write_bundle
+
+    write_bundle(find_run(name, runs).path, out)
+    typer.echo(f"{out} ({out.stat().st_size / 2**20:.1f} MB). A colleague opens it: python -m core open {out.name}")
+
+
+def unipo(
+    name: RunName,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write, a .json.")],
+    runs: RunsFolder = None,
+) -> None:
+    """A run's rollouts, rewards, advantages and log-probs as UNIPO's canonical JSON."""
+    from core.exporters.unipo import write_unipo
+
+    steps, responses = write_unipo(find_run(name, runs).path, out)
+    size = out.stat().st_size / 2**20
+    typer.echo(f"{out}: {responses:,} responses of {steps:,} steps ({size:.1f} MB)")
 
 
 def merged(

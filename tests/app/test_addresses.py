@@ -20,6 +20,8 @@ VIEWS: dict[str, tuple[str, dict[str, object], tuple[str, ...]]] = {
     "runs": ("runs", {}, ("find", "show", "present")),
     "launch": ("launch", {}, ("from", "preset", "set", "asked", "try")),
     "launch, changes": ("launch", {}, ("set",)),
+    "import": ("import", {}, ("way", "job")),
+    "import, a path": ("import", {"way": "machine"}, ("path", "format", "convention", "name", "tokenizer")),
     "live": ("live", {"run": "finished"}, ("experiment", "detail", "more", "smooth")),
     "live, no such run": ("live", {}, ("run",)),
     "group": (

@@ -22,7 +22,7 @@ PAGES: dict[str, dict[str, object]] = {
     "polarity": {}, "polarity?strings": {"part": "strings"}, "polarity?entropy": {"part": "entropy"},
     "polarity?distributions": {"part": "distributions"}, "polarity?step": {"part": "step"},
     "polarity?boundary": {"part": "boundary"}, "favorability": {}, "whatif": {}, "whatif?step": {"scope": "step"},
-    "compare": {}, "launch": {}, "sql": {}, "runs": {},
+    "compare": {}, "launch": {}, "sql": {}, "runs": {}, "import": {},
 }  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def test_an_imported_run_opens_in_every_page(
     monkeypatch.setenv("ADVANTAGE_LAB_RUNS", str(folder[kind].parent))
     name = page.partition("?")[0]
     run = folder[kind].name
-    choice: dict[str, object] = {"launch": {"from": run}, "runs": {}}.get(name, {"run": run})
+    choice: dict[str, object] = {"launch": {"from": run}, "runs": {}, "import": {}}.get(name, {"run": run})
     at = open_page(name, **choice, **PAGES[page])
     said = texts(at)
     assert not at.exception and "Something went wrong" not in said

@@ -18,8 +18,9 @@ ROOT = Path(__file__).parents[2]
 CONFIG = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text(encoding="utf-8"))
 
 
-def test_the_nine_pages_are_there_and_runs_is_home(no_runs, open_page):
-    assert list(PAGES) == ["runs", "launch", "live", "tokens", "polarity", "favorability", "whatif", "compare", "sql"]
+def test_the_ten_pages_are_there_and_runs_is_home(no_runs, open_page):
+    names = "runs launch import live tokens polarity favorability whatif compare sql"
+    assert list(PAGES) == names.split()
     at = AppTest.from_file(str(ROOT / "app" / "main.py"), default_timeout=30).run()
     assert at.header[0].value == open_page("runs").header[0].value
 

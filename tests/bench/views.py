@@ -27,6 +27,7 @@ def addresses(steps: int, live: bool = True) -> dict[str, Address]:
     views: dict[str, Address] = {
         "Runs": ("runs", {}),
         "Launch": ("launch", {}),
+        "Import": ("import", {}),
         "Live": ("live", {**run, "more": "1"}),
         "Tokens: one group": ("tokens", place),
         "Tokens: one prompt": ("tokens", {**place, "view": "prompt"}),

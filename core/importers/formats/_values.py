@@ -12,6 +12,8 @@ import numpy as np
 
 BIGGEST = 2**53
 """Whole numbers up to here are whole in every reader of JSON."""
+SHOWN_IDS = "token ids "
+"""How a text begins that is ids alone."""
 
 
 class Refused(ValueError):
@@ -127,4 +129,4 @@ def digest(value: str | bytes) -> str:
 
 def shown_ids(tokens: np.ndarray) -> str:
     """Token ids as a text, where no file has the text that they stand for."""
-    return "token ids " + " ".join(map(str, tokens.tolist()))
+    return SHOWN_IDS + " ".join(map(str, tokens.tolist()))
