@@ -107,7 +107,8 @@ def _look(path: str) -> tuple[list[str], list[Row]] | None:
 
 
 @st.cache_data(max_entries=8, show_spinner=False)
-def _looked(path: str, _modified: int, _size: int) -> tuple[list[str], list[Row]]:
+def _looked(path: str, modified: int, size: int) -> tuple[list[str], list[Row]]:
+    """`modified` and `size` only tell one reading from the next."""
     return look(Path(path), SHOWN)
 
 

@@ -12,6 +12,7 @@ import streamlit as st
 
 from app import actions, adapter_download, bundle_download, data, examples, urls, widgets
 from app.guard import guarded
+from app.importing.told import told
 from app.inert import inert_markdown, visible
 from app.words import age, count, duration, number
 from core.runs import RunInfo, runs_option
@@ -134,7 +135,8 @@ def _list(find: str, busy: bool) -> None:
     own, shipped = ([info for info in infos if info.example == example] for example in (False, True))
     if not own:
         widgets.empty_state(
-            "No run yet. The Quick start above fills this list with three of them; **Launch** makes any other.",
+            "No run yet. The Quick start above fills this list with three of them; **Launch** makes any other, and "
+            "**Import** opens what another trainer wrote.",
             "launch",
             "Open Launch",
         )
@@ -194,6 +196,7 @@ def _haystack(info: RunInfo) -> str:
             info.state,
             info.experiment_name,
             info.experiment or "",
+            "imported" if info.imported else "",
         )
     ).lower()
 
@@ -251,6 +254,8 @@ def _row(info: RunInfo) -> None:
         urls.link("whatif", "What if…", run=info.id)
         with st.popover("", icon=":material/more_vert:", type="tertiary", help="What can be done with it"):
             _menu(info)
+    if info.imported:
+        st.caption(told(info))
     if info.error:
         st.markdown(f":red[:material/error: {inert_markdown(info.error)}]")
 

@@ -54,6 +54,11 @@ def penalised(method: Method) -> bool:
     return any(WEIGHTS[rule.name].penalty for rule in method.weights)
 
 
+def selects(method: Method) -> bool:
+    """Whether the method itself leaves tokens, answers or groups out of the loss."""
+    return method.dynamic_sampling or any(WEIGHTS[rule.name].selects for rule in method.weights)
+
+
 def turn(rule: Rule) -> int:
     """When a weight is computed: first which rollouts take part, last which tokens, then what reads the outcome."""
     weight = WEIGHTS[rule.name]

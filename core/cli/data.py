@@ -1,4 +1,4 @@
-"""Commands on what runs have stored: check, seal, delete; and open, for what a colleague has sent."""
+"""Commands on what runs have stored: open, check, seal, delete."""
 
 from __future__ import annotations
 
@@ -7,16 +7,36 @@ from typing import Annotated
 
 import typer
 
-from core.cli.common import RunName, RunNames, RunsFolder, find_run, one_line
+from core.cli.common import AsJson, RunName, RunNames, RunsFolder, find_run, one_line, print_json
 from core.runs import RunError, runs_root
 from core.runs.folders import runs_option
 
 
 def register(app: typer.Typer) -> None:
+    app.command("open")(open_)
     app.command()(check)
     app.command()(seal)
     app.command()(delete)
-    app.command("open")(open_)
+
+
+def open_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export run` wrote, a .zip.")],
+    runs: RunsFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Open a run that somebody sent: every page reads it, and nothing starts it or goes on with it."""
+    from core.exporters.bundle import open_bundle, origin
+
+    path = open_bundle(file, runs_root(runs))
+    if as_json:
+        print_json({"id": path.name, "path": str(path), "opened": True})
+        return
+    came = origin(path)
+    other = f" (there it is {came.run})" if came and came.run != path.name else ""
+    typer.echo(f"{path.name}: opened from {one_line(file.name)}{other}")
+    where = runs_option(runs_root(runs))
+    typer.echo(f"Check it: python -m core check {path.name}{where}")
+    typer.echo(f"Look inside: python -m streamlit run app/main.py{f' --{where}' if where else ''}")
 
 
 def check(name: RunName, runs: RunsFolder = None) -> None:
@@ -64,17 +84,3 @@ def delete(
     for info in infos:
         delete_run(info.path)
         typer.echo(f"deleted {info.id}")
-
-
-def open_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `core export run` wrote, a .zip.")],
-    runs: RunsFolder = None,
-) -> None:
-    """Open a run that somebody sent as one file; it can be looked at and compared, not resumed."""
-    from core.exporters.bundle import open_bundle
-
-    root = runs_root(runs)
-    path = open_bundle(file, root)
-    where = runs_option(root)
-    typer.echo(f"{path.name} is among your runs. python -m core check {path.name}{where} recomputes its advantages.")
-    typer.echo(f"Look inside: python -m streamlit run app/main.py{f' --{where}' if where else ''}")

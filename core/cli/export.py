@@ -29,7 +29,7 @@ def run(
     from core.exporters.bundle import write_bundle
 
     write_bundle(find_run(name, runs).path, out)
-    typer.echo(f"{out} ({out.stat().st_size / 2**20:.1f} MB)")
+    typer.echo(f"{out} ({out.stat().st_size / 2**20:.1f} MB). A colleague opens it: python -m core open {out.name}")
 
 
 def table(
@@ -55,8 +55,8 @@ def unipo(
     """The run's training rollouts as UNIPO's canonical JSON, token by token."""
     from core.exporters.unipo import write_unipo
 
-    rollouts = write_unipo(find_run(name, runs).path, out)
-    typer.echo(f"{out}: {rollouts:,} rollouts ({out.stat().st_size / 2**20:.1f} MB)")
+    steps, responses = write_unipo(find_run(name, runs).path, out)
+    typer.echo(f"{out}: {responses:,} responses of {steps:,} steps ({out.stat().st_size / 2**20:.1f} MB)")
 
 
 def adapter(

@@ -1,12 +1,15 @@
-"""The command that makes a run of somebody's rollout files: import."""
+"""The command that makes a run of somebody's rollout files: import.
+
+With `--progress` it tells a program how far it is, as the page does that starts it (`core.importers.jobs`): a line of
+JSON for each bit of work, `{"doing": "reading", "done": 8192, "of": null}`, and at the end `{"made": …}`.
+"""
 
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,13 +20,12 @@ from core.runs.folders import runs_option
 if TYPE_CHECKING:
     from core.importers.base import Found, Report
     from core.importers.manifest import Manifest
-    from core.importers.steps import Progress
     from core.importers.write import Imported
 
-EVERY_S = 0.2
-"""Between two lines of progress."""
 SHOWN = 5
 """Conventions of the fit that are listed."""
+EVERY_S = 0.2
+"""Seconds between lines of `--progress`."""
 
 
 def register(app: typer.Typer) -> None:
@@ -45,14 +47,21 @@ def import_(
     ] = None,
     tokenizer: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="A model's folder: its tokenizer.json gives ids texts."),
+        typer.Option(metavar="FOLDER", help="The model's folder, whose tokenizer.json spells token ids as texts."),
     ] = None,
+    origin: Annotated[str | None, typer.Option(hidden=True)] = None,
+    lines: Annotated[
+        bool, typer.Option("--progress", help="Print a line of JSON for each bit of work, for programs.")
+    ] = False,
     runs: RunsFolder = None,
     as_json: AsJson = False,
-    lines: Annotated[bool, typer.Option("--lines", help="Print progress and result as lines of JSON.")] = False,
 ) -> None:
-    """Make a run of rollouts that another trainer wrote; of the same PATH again: add what is new."""
+    """Make a run of rollouts that another trainer wrote; of the same PATH again: add what is new.
+
+    A run from another lab, packed as one file, is opened.
+    """
     from core.importers.base import ImportFailed
+    from core.importers.bundles import is_bundle
     from core.importers.formats import all_formats, find
 
     if formats:
@@ -61,6 +70,18 @@ def import_(
         return
     if path is None:
         raise typer.BadParameter("name a PATH to import, or --formats")
+    if is_bundle(path):
+        given = {"--format": form, "--name": name, "--convention": convention, "--tokenizer": tokenizer}
+        for option in (option for option, value in given.items() if value):
+            raise ImportFailed(f"{option} is for rollout files: {path} is a whole run, which is opened as it is")
+        from core.exporters.bundle import open_bundle
+
+        run = open_bundle(path, runs_root(runs))
+        if as_json or lines:
+            _say({"made": {"id": run.name, "opened": True}} if lines else {"id": run.name, "path": str(run)})
+        else:
+            typer.echo(f"{run.name}: opened from {one_line(path.name)}")
+        return
     if form is not None and form not in all_formats():
         from core.advantage.words import nearest
 
@@ -68,22 +89,47 @@ def import_(
     found = find(path) if form is None else all_formats()[form].sniff(path)
     if found is None:
         raise ImportFailed(f"{path}: nothing there looks like {form} ({all_formats()[form or ''].looks_like})")
+    wishes = {"name": name, "wanted": convention, "tokenizer": tokenizer, "origin": origin}
     if lines:
-        _said(made=_facts(_bring_in(runs_root(runs), found, name, convention, _lines(), tokenizer)))
-        return
-    made = _import(runs_root(runs), found, name, convention, tokenizer, quiet=as_json)
-    if as_json:
+        made = _import_in_lines(runs_root(runs), found, wishes)
+    else:
+        made = _import(runs_root(runs), found, wishes, quiet=as_json)
+    if lines:
+        _say({"made": _facts(made)})
+    elif as_json:
         print_json(_facts(made))
     else:
         _tell(made, runs_option(runs_root(runs)))
 
 
-def _import(
-    root: Path, found: Found, name: str | None, convention: str | None, tokenizer: Path | None, quiet: bool
-) -> Imported:
+def _say(value: dict[str, object]) -> None:
+    """One line for a program, at once."""
+    print(json.dumps(value, default=str), flush=True)
+
+
+def _import_in_lines(root: Path, found: Found, wishes: dict[str, Any]) -> Imported:
+    """Import with a line for each bit of work, at most a few a second."""
+    from core.importers.formats import all_formats
+    from core.importers.write import bring_in
+
+    told: dict[str, float] = {}
+
+    def progress(what: str, done: int, of: int | None) -> None:
+        now = time.monotonic()
+        if what not in told or done == of or now - told[what] > EVERY_S:
+            told[what] = now
+            _say({"doing": what, "done": done, "of": of})
+
+    return bring_in(root, all_formats()[found.format], found, progress=progress, **wishes)
+
+
+def _import(root: Path, found: Found, wishes: dict[str, Any], quiet: bool) -> Imported:
     """Import with a bar on stderr: rollouts while they are read, then steps."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from core.importers.formats import all_formats
+    from core.importers.write import bring_in
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as bar:
@@ -92,34 +138,7 @@ def _import(
         def progress(what: str, done: int, of: int | None) -> None:
             bar.update(tasks[what], completed=done, total=of, visible=True)
 
-        return _bring_in(root, found, name, convention, progress, tokenizer)
-
-
-def _bring_in(
-    root: Path, found: Found, name: str | None, convention: str | None, progress: Progress, tokenizer: Path | None
-) -> Imported:
-    from core.importers.formats import all_formats
-    from core.importers.write import bring_in
-
-    return bring_in(root, all_formats()[found.format], found, name, convention, progress, tokenizer)
-
-
-def _lines() -> Progress:
-    """Progress for a program that reads along: a line of JSON now and then."""
-    last = {"what": "", "time": 0.0}
-
-    def progress(what: str, done: int, of: int | None) -> None:
-        now = time.monotonic()
-        if what != last["what"] or done == of or now - last["time"] > EVERY_S:
-            last.update(what=what, time=now)
-            _said(what=what, done=done, of=of)
-
-    return progress
-
-
-def _said(**line: object) -> None:
-    typer.echo(json.dumps(line))
-    sys.stdout.flush()
+        return bring_in(root, all_formats()[found.format], found, progress=progress, **wishes)
 
 
 def _tell(made: Imported, where: str) -> None:
@@ -161,6 +180,8 @@ def _facts(made: Imported) -> dict[str, object]:
         "id": made.path.name,
         "path": str(made.path),
         "format": manifest.format,
+        "label": manifest.label,
+        "source": manifest.source,
         "followed": made.followed,
         "new_steps": made.new_steps,
         "steps": manifest.steps,
@@ -169,6 +190,7 @@ def _facts(made: Imported) -> dict[str, object]:
         "examples": report.examples,
         "notes": report.notes,
         "lacks": list(manifest.lacks),
+        "lacking": manifest.lacking(),
         "convention": manifest.convention,
         "sentence": manifest.sentence,
         "fits": [vars(found) for found in manifest.fits],

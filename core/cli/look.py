@@ -83,9 +83,8 @@ def facts_of(run: RunInfo) -> dict[str, object]:
     def moment(seconds: float | None) -> str | None:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) if seconds else None
 
-    manifest = read_manifest(run.path) if run.imported else None
     return {
-        "imported": f"from {manifest.label}, {manifest.source}" if manifest else run.imported or None,
+        "imported": _origin(run),
         "label": run.label,
         "model": run.model,
         "seed": run.seed,
@@ -101,3 +100,15 @@ def facts_of(run: RunInfo) -> dict[str, object]:
         "host": run.host,
         "look for": run.look_for,
     }
+
+
+def _origin(run: RunInfo) -> str | bool | None:
+    """Where an imported run came from; None for a run of this lab."""
+    if not run.imported:
+        return None
+    from core.exporters.bundle import origin
+
+    manifest, came = read_manifest(run.path), origin(run.path)
+    words = [f"from {manifest.label}, {manifest.source}"] if manifest else []
+    words += [f"opened from a bundle of {came.run} (version {came.lab})"] if came else []
+    return "; ".join(words) or True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,22 @@ from core.store.files import SEALED
 TAKEN = "its step was imported before, and more than that is new since"
 
 
-def find(root: Path, form: str, source: Path, wanted: str | None, name: str | None) -> Path | None:
-    """The newest run that was imported from here and can go on: none where the files were begun anew, or another name
-    or convention is asked for.
+@dataclass(frozen=True)
+class Wishes:
+    """What is asked of an import beside its files."""
+
+    name: str | None = None
+    convention: str | None = None
+    """In place of the one that fits best."""
+    tokenizer: Path | None = None
+    """A model's folder, or its tokenizer.json, that spells token ids."""
+    origin: str | None = None
+    """What the run is to say of its source: the files are a copy that will be gone."""
+
+
+def find(root: Path, form: str, source: Path, wishes: Wishes) -> Path | None:
+    """The newest run that was imported from here and can go on: none where the files were begun anew, or another name,
+    convention or tokenizer is asked for.
     """
     for info in list_runs(root, examples=False):
         if not info.imported or info.packed or not (info.path / SEALED).is_file():
@@ -27,7 +41,9 @@ def find(root: Path, form: str, source: Path, wanted: str | None, name: str | No
         manifest = read_manifest(info.path)
         if manifest is None or (manifest.format, manifest.source) != (form, str(source)):
             continue
-        if (wanted or manifest.convention) == manifest.convention and (name or info.name) == info.name:
+        asked = (wishes.convention, wishes.name, wishes.tokenizer and str(wishes.tokenizer))
+        has = (manifest.convention, info.name, manifest.tokenizer)
+        if all(wish in (None, own) for wish, own in zip(asked, has, strict=True)):
             return info.path if _grown(source, manifest) else None
     return None
 
@@ -90,7 +106,7 @@ def _differs(keys: dict[str, np.ndarray], here: np.ndarray, new: np.ndarray, rep
 
 
 def fit_again(
-    stored: dict[str, np.ndarray], new: Rollouts, advantage: np.ndarray, named: str, varying: bool
+    stored: dict[str, np.ndarray], new: Rollouts, advantage: np.ndarray, named: str | None, varying: bool
 ) -> Outcome:
     """The fit over the whole run, under the convention that it has."""
     step = np.concatenate([stored["step"], new.step])

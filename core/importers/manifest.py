@@ -6,7 +6,9 @@ Pages read it beside the run's config; nothing here opens a database.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +64,7 @@ class Manifest:
     """The format's name, as `--format` takes it."""
     label: str
     source: str
-    """What was imported: a file or folder of the machine that did it."""
+    """What was imported: a file or folder of the machine that did it, or, without a folder, what was dropped."""
     imported: float
     """When it was last brought up to date, seconds since the epoch."""
     steps: int
@@ -85,16 +87,31 @@ class Manifest:
     """Rollouts whose imported advantage was compared."""
     evaluation: bool = False
     """The files hold evaluations alone, which are shown in place of training rollouts."""
-    places: Places | None = None
     tokenizer: str = ""
-    """The folder of the tokenizer that gave texts to token ids; "" for none."""
+    """The folder or file of the tokenizer that spelled the tokens; "" for none."""
+    places: Places | None = None
 
     def lacking(self) -> list[str]:
         """What the import lacks, in words."""
-        lacks = [name for name in self.lacks if name in LACKS]
-        if set(PER_TOKEN) <= set(lacks):
-            return [*(LACKS[name] for name in lacks if name not in PER_TOKEN), "tokens, and what is known of each"]
-        return [LACKS[name] for name in lacks]
+        return in_words(self.lacks)
+
+    def shareable(self) -> Manifest:
+        """The same without the folders of the machine that imported: what a pack or a bundle takes along."""
+        source, tokenizer = (_last(path) for path in (self.source, self.tokenizer))
+        return replace(self, source=source, tokenizer=tokenizer, places=None)
+
+
+def in_words(lacks: Iterable[str]) -> list[str]:
+    """Columns that are missing, in words; all that is known of tokens in one."""
+    lacks = [name for name in lacks if name in LACKS]
+    if set(PER_TOKEN) <= set(lacks):
+        return [*(LACKS[name] for name in lacks if name not in PER_TOKEN), "tokens, and what is known of each"]
+    return [LACKS[name] for name in lacks]
+
+
+def _last(path: str) -> str:
+    """The last name of a path, of any system."""
+    return re.split(r"[/\\]", path.rstrip("/\\"))[-1]
 
 
 def read_manifest(run_dir: str | Path) -> Manifest | None:

@@ -11,13 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core.advantage import Batch, Method, Trace, compute, loss_weights
+from core.advantage.registry import selects
 from core.config import RunConfig
 from core.importers.base import Report
+from core.importers.lab import Agreement
 from core.importers.stage import LISTS
 from core.store.record import SplitRecord
 from core.store.replay import tokenless_batch
 
 PER_TOKEN = ("sampler_logprob", "trainer_logprob", "ref_logprob", "entropy", "ratio")
+READ = frozenset(PER_TOKEN) - {"ratio"}
+"""What of each token a method may read."""
 PARTLY = "Steps in which some rollouts have tokens and others none were taken without tokens."
 
 
@@ -46,11 +50,15 @@ class Rows:
 
 
 class Builder:
-    """Makes the records of one run."""
+    """Makes the records of one run. `agreement` collects how far its advantages are the imported ones, if wanted."""
 
-    def __init__(self, config: RunConfig, report: Report, vocabulary: Vocabulary) -> None:
+    def __init__(
+        self, config: RunConfig, report: Report, vocabulary: Vocabulary, agreement: Agreement | None = None
+    ) -> None:
         self.config, self.report, self.vocabulary = config, report, vocabulary
         self.method: Method = config.build_method()
+        self.selects = selects(self.method)
+        self.agreement = agreement
 
     def split(
         self, name: str, step: int, rows: Rows, first: int, last: int, group: np.ndarray, rollout: np.ndarray
@@ -131,9 +139,13 @@ class Builder:
             trace.kept, batch.length, batch.max_length, self.method.loss.aggregation, trace.minibatch
         )  # fmt: skip
         record.trace, record.minibatch = trace, trace.minibatch
+        if self.agreement is not None:
+            own = record.imported_token_advantage
+            self.agreement.add(trace.advantage, record.imported_advantage[:, None] if own is None else own, trace.kept)
         record.loss_weight = weight.astype(np.float32) if record.token_ids is not None else weight
 
     def _batch(self, record: SplitRecord, step: int, trained: np.ndarray | None) -> Batch:
+        """What the rules see, as `core.store.replay` finds it in the store."""
         count = len(record.group)
         truncated = [bool(value) for value in record.truncated] if record.truncated is not None else [False] * count
         if record.token_ids is None:
@@ -142,11 +154,13 @@ class Builder:
                 self.config, step, record.group, record.rollout, record.reward, record.correct, np.array(truncated),
                 np.array(length),
             )  # fmt: skip
+        trained = None if self.selects else trained
         return Batch(
             group=record.group, reward=record.reward, correct=record.correct, length=record.length,
             truncated=np.array(truncated), max_length=self.config.sampling.max_new_tokens, step=step,
             total_steps=self.config.schedule_steps or self.config.steps, rollout=record.rollout,
-            seed=self.config.seed, trained=trained,
+            minibatches=self.config.updates.minibatches, seed=self.config.seed, trained=trained,
+            **{name: _read(getattr(record, name), trained) for name in READ & self.method.needs},
         )  # fmt: skip
 
 
@@ -191,6 +205,14 @@ def _padded(lists: pa.Array, mask: np.ndarray) -> np.ndarray | None:
     out = np.full(mask.shape, np.nan)
     out[mask & there[:, None]] = lists.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False)
     return out
+
+
+def _read(values: np.ndarray | None, trained: np.ndarray | None) -> np.ndarray | None:
+    """(N, T) float32 as rules read it: what the trainer's mask left out may be missing."""
+    if values is None:
+        return None
+    values = values.astype(np.float32)
+    return values if trained is None else np.where(~trained & np.isnan(values), np.float32(0), values)
 
 
 def _dicts(column: pa.ChunkedArray | pa.Array) -> list[dict[str, float]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,14 @@ import numpy as np
 from core.config import RunConfig, parse_run
 from core.importers.fit import Convention
 from core.importers.keys import Order
+from core.importers.lab import Exported
 
 
 def settings(
-    name: str, order: Order, chosen: Convention, root: Path, before: RunConfig | None = None
-) -> RunConfig:  # fmt: skip
-    """The run's settings. Those of an earlier import of it stay, and grow with what came."""
+    name: str, order: Order, chosen: Convention, said: Exported | None = None, before: RunConfig | None = None
+) -> RunConfig:
+    """The run's settings: what lab.json `said` of it, and what its rollouts show. Those of an earlier import of it
+    stay, and grow with what came."""
     trained = ~order.evaluated
     per_group = np.bincount(order.whole[trained]) if trained.any() else np.array([1])
     _, group_of = np.unique(order.whole[trained], return_index=True)
@@ -45,6 +46,12 @@ def settings(
     }
     if longest:
         data["sampling"] = {"max_new_tokens": longest}
+    if said is not None:
+        sampling = {**said.config["sampling"]}
+        sampling["max_new_tokens"] = max(longest, sampling["max_new_tokens"])
+        data |= {**said.config, "sampling": sampling}
+        if prompts % data["updates"]["minibatches"]:
+            del data["updates"]  # the files lack some groups: of what is there, minibatches are not known
     return parse_run(data)
 
 

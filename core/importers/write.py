@@ -2,61 +2,33 @@
 
 A reader's tables go into a scratch database, their keys say groups and repeats, the advantages say which convention the
 trainer used, and then each step becomes the record that training itself writes, so that every sum and mass comes from
-the same code. Everything lies in a hidden folder until it is whole; then one move makes the run, or replaces its file.
+the same code. `core.importers.work` does it; here is what stands around it: the run's id, locks, what was left behind.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
-import time
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import duckdb
-import numpy as np
-import pyarrow as pa
 from filelock import Timeout
 
-from core.config import RunConfig, dump, read_run
 from core.importers import follow
-from core.importers.base import Format, Found, ImportFailed, Places, Report
-from core.importers.decode import Decoder
-from core.importers.fit import Outcome, convention, fit
-from core.importers.keys import Order, arrange
-from core.importers.manifest import LACKS, Manifest, write_manifest
-from core.importers.records import Builder, Vocabulary
-from core.importers.said import reasons, status_of, write_log
-from core.importers.sealed import TAIL_STEPS, Before, Sealed
-from core.importers.settings import settings
-from core.importers.stage import Stage
-from core.importers.steps import Last, Progress, rollouts_of, write_steps
+from core.importers.base import Format, Found, ImportFailed
+from core.importers.fit import convention
+from core.importers.follow import Wishes
+from core.importers.lab import LAB
+from core.importers.spelling import Speller
+from core.importers.steps import Progress
+from core.importers.work import Import, Imported
 from core.runs.folders import slug
 from core.runs.locks import run_lock
-from core.runs.status import Status, read_status, write_atomic, write_status
-from core.store.factors import Factors, read_schema, write_schema
-from core.store.files import SEALED, flush
+
+__all__ = ["HIDDEN", "Imported", "bring_in"]
 
 HIDDEN = ".importing-"
-NO_STEP = "Rows that say no step were put into step 0."
-EVALUATIONS = "The files hold evaluations alone: their rollouts are shown as if they were a step of training."
-
-
-@dataclass(frozen=True)
-class Imported:
-    """What an import did."""
-
-    path: Path
-    """The run's folder."""
-    manifest: Manifest
-    report: Report
-    """Of this import alone."""
-    new_steps: int
-    """Steps that were added or written anew; 0 where the files had nothing new."""
-    followed: bool
-    """Whether the run was there before."""
 
 
 def bring_in(
@@ -67,29 +39,33 @@ def bring_in(
     wanted: str | None = None,
     progress: Progress = lambda what, done, of: None,
     tokenizer: Path | None = None,
+    origin: str | None = None,
 ) -> Imported:
     """Import what a format found into the folder of runs; where a run of it is there already, add what is new to it.
 
-    `wanted` names a convention in place of the one that fits best; `tokenizer` is the folder of one that gives texts to
-    rollouts that came as token ids alone, remembered for the next import of the same path. Raises ImportFailed where
-    nothing can be taken, AdvantageError for a convention that is not known; nothing is left behind then.
+    `wanted` names a convention in place of the one that fits best, `tokenizer` a model's folder or tokenizer.json that
+    spells token ids. With an `origin`, what the run is to say of its source, the files are a copy that will be gone: it
+    is never added to. Raises ImportFailed where nothing can be taken, AdvantageError for a convention that is not
+    known; nothing is left behind then.
     """
-    if wanted is not None:
+    if wanted not in (None, LAB):
         convention(wanted)
+    wishes = Wishes(name, wanted, tokenizer.absolute() if tokenizer else None, origin)
+    speller = Speller(wishes.tokenizer) if wishes.tokenizer else None
     root.mkdir(parents=True, exist_ok=True)
     _clear(root)
     source = found.root.resolve()
-    decoder = Decoder(tokenizer.expanduser().resolve()) if tokenizer else None
-    before = follow.find(root, form.name, source, wanted, name)
-    run_id = before.name if before else _new_id(form.name, name or source.stem)
+    before = None if origin else follow.find(root, form.name, source, wishes)
+    called = name or origin or source.stem
+    run_id = before.name if before else _new_id(form.name, called)
     hidden = root / f"{HIDDEN}{run_id}"
     try:
         with run_lock(hidden).acquire(timeout=0):
             shutil.rmtree(hidden, ignore_errors=True)
             (hidden / "scratch").mkdir(parents=True)
-            work = _Import(root / run_id, hidden, form, found, before is not None, progress, decoder)
+            work = Import(root / run_id, hidden, form, found, progress, wishes, speller)
             try:
-                return work.extend() if before else work.create(source, name, wanted)
+                return work.extend() if before else work.create(origin or str(source), called)
             finally:
                 work.stage.close()
                 shutil.rmtree(hidden, ignore_errors=True)
@@ -97,188 +73,6 @@ def bring_in(
         raise ImportFailed(f"{run_id} is being imported by another process; wait for its end") from None
     except duckdb.Error as error:
         raise ImportFailed(f"{run_id} cannot be written: {str(error).partition(chr(10))[0]}") from error
-
-
-class _Import:
-    """One import on its way."""
-
-    def __init__(
-        self, path: Path, hidden: Path, form: Format, found: Found, followed: bool, progress: Progress,
-        decoder: Decoder | None,
-    ) -> None:  # fmt: skip
-        self.path, self.hidden, self.form, self.found, self.followed = path, hidden, form, found, followed
-        self.decoder = decoder
-        self.progress, self.report = progress, Report()
-        self.stage = Stage(hidden / "scratch")
-
-    def create(self, source: Path, name: str | None, wanted: str | None) -> Imported:
-        """A new run."""
-        places: Places = {}
-        self._read(places)
-        if not self.stage.rows:
-            raise ImportFailed(f"{source}: nothing could be taken{reasons(self.report)}")
-        evaluation = bool(self.stage.keys()["evaluated"].all())
-        if evaluation:
-            self.report.note(EVALUATIONS)
-        order = self._arrange(evaluation)
-        if not len(order.seq):
-            raise ImportFailed(f"{source}: nothing could be taken{reasons(self.report)}")
-        outcome = fit(rollouts_of(order), self._advantages(order), wanted, varying=self._varying)
-        config = settings(name or source.stem, order, outcome.chosen, self.found.root)
-        self._write_run(config, _factors(self.stage))
-        manifest = self._manifest(source, outcome, places, order, evaluation)
-        with Sealed(self.hidden / SEALED, read_schema(self.hidden) or Factors()) as file:
-            last = self._write_steps(file, order, config, Vocabulary())
-            manifest = replace(manifest, tokens=last.tokens, notes=tuple(self.report.notes))
-            file.close(self._tail(order), manifest)
-        flush(self.hidden / SEALED)
-        write_manifest(self.hidden, manifest)
-        write_log(self.hidden, manifest)
-        write_status(self.hidden, status_of(Status(created=time.time()), manifest, last, config.build_method().label))
-        self.stage.close()
-        shutil.rmtree(self.hidden / "scratch")
-        os.rename(self.hidden, self.path)
-        flush(self.path.parent)
-        return Imported(self.path, manifest, self.report, manifest.steps, False)
-
-    def extend(self) -> Imported:
-        """The run that is there, with what is new."""
-        with run_lock(self.path).acquire(timeout=0):
-            before = Before(self.path / SEALED)
-            try:
-                return self._extend(before)
-            finally:
-                before.close()
-
-    def _extend(self, before: Before) -> Imported:
-        old, config = before.manifest, read_run(self.path / "config.yaml")
-        if self.decoder is None and old.tokenizer:
-            self.decoder = Decoder(Path(old.tokenizer))
-        places = dict(old.places or {})
-        if before.tail.num_rows:
-            self.stage.add(before.tail, Report())
-        kept_rows = self.stage.rows
-        self._read(places)
-        changed: set[int] = set()
-        if self.stage.rows > kept_rows:
-            changed, chosen = follow.sort_out(self.stage, before, kept_rows, places, self.report)
-            whole = self._arrange(old.evaluation, chosen)
-            changed &= {int(step) for step in np.unique(whole.step[whole.seq >= kept_rows])}
-            order = whole.only(changed)
-            self.report.taken = int((order.seq >= kept_rows).sum())
-        if not changed:
-            manifest = replace(self._added(old), places=places, imported=time.time())
-            self._say(manifest)
-            return Imported(self.path, manifest, self.report, 0, True)
-        stored = before.rollouts(changed)
-        outcome = follow.fit_again(
-            stored, rollouts_of(order), self._advantages(order), old.convention, self._varying
-        )  # fmt: skip
-        config = settings(config.name or "", order, outcome.chosen, self.found.root, config)
-        known = read_schema(self.path) or Factors()
-        factors = Factors(known.rollout, tuple(dict.fromkeys((*known.token, *_factors(self.stage)))))
-        shutil.copyfile(self.path / SEALED, self.hidden / SEALED)
-        made_up = "token_ids" in old.lacks and "tokens" not in old.lacks
-        with Sealed(self.hidden / SEALED, factors) as file:
-            file.drop(changed & before.steps)
-            last = self._write_steps(file, order, config, Vocabulary(before.vocabulary() if made_up else None))
-            rollouts, tokens = file.totals()
-            manifest = replace(
-                self._added(old), places=places, imported=time.time(), steps=len(before.steps | changed),
-                rollouts=rollouts, tokens=tokens, fits=outcome.fits, compared=outcome.compared,
-                sentence=outcome.sentence, lacks=tuple(name for name in old.lacks if name in self._lacks(order)),
-            )  # fmt: skip
-            file.close(self._tail(whole), manifest)
-        flush(self.hidden / SEALED)
-        write_atomic(self.path / "config.yaml", dump(config))  # it suits the old file too: it has only room for more
-        write_schema(self.path, config, factors.token)
-        os.replace(self.hidden / SEALED, self.path / SEALED)
-        flush(self.path)
-        self._say(manifest, last)
-        return Imported(self.path, manifest, self.report, len(changed), True)
-
-    def _read(self, places: Places) -> None:
-        """All that the reader has to give."""
-        for table in self.form.read(self.found, self.report, places):
-            self.stage.add(self.decoder(table) if self.decoder else table, self.report)
-            self.progress("reading", self.stage.rows, None)
-
-    def _arrange(self, evaluation: bool, chosen: np.ndarray | None = None) -> Order:
-        """The rows in order, all or the `chosen` (rows,) bool. Evaluations may be taken for training rollouts."""
-        keys = dict(self.stage.keys())
-        if (keys["step"] < 0).any():
-            self.report.note(NO_STEP)
-            keys["step"] = np.maximum(keys["step"], 0)
-        if evaluation:
-            keys["evaluated"] = np.zeros(self.stage.rows, bool)
-        if chosen is not None:
-            keys = {name: values[chosen] for name, values in keys.items()}
-        order = arrange(keys, self.report, self.stage.where)
-        self.report.taken = len(order.seq)
-        return order
-
-    def _advantages(self, order: Order) -> np.ndarray:
-        """(N,) the imported advantages of the training rollouts with a reward, NaN without one."""
-        return order.keys["advantage"][order.judged]
-
-    @property
-    def _varying(self) -> bool:
-        """Whether there are advantages a token."""
-        return self.stage.have["token_advantage"] > 0
-
-    def _lacks(self, order: Order) -> list[str]:
-        """Columns that no rollout has."""
-        have = self.stage.have
-        there = {name: have[name] > 0 for name in LACKS}
-        there["reward"] = bool(np.isfinite(order.keys["reward"]).any())
-        there["advantage"] |= have["token_advantage"] > 0
-        there["length"] |= bool((order.keys["length"] >= 0).any())
-        return [name for name, is_there in there.items() if not is_there]
-
-    def _manifest(
-        self, source: Path, outcome: Outcome, places: Places, order: Order, evaluation: bool
-    ) -> Manifest:  # fmt: skip
-        return Manifest(
-            format=self.form.name, label=self.form.label, source=str(source), imported=time.time(),
-            steps=len(np.unique(order.step)), rollouts=len(order.seq), tokens=0, refused=dict(self.report.refused),
-            examples=dict(self.report.examples), notes=tuple(self.report.notes), lacks=tuple(self._lacks(order)),
-            convention=outcome.chosen.name, sentence=outcome.sentence, fits=outcome.fits, compared=outcome.compared,
-            evaluation=evaluation, places=places, tokenizer=str(self.decoder.folder) if self.decoder else "",
-        )  # fmt: skip
-
-    def _added(self, old: Manifest) -> Manifest:
-        """The old manifest, with what this import refused and noted."""
-        refused = dict(old.refused)
-        for reason, rows in self.report.refused.items():
-            refused[reason] = refused.get(reason, 0) + rows
-        notes = tuple(dict.fromkeys((*old.notes, *self.report.notes)))
-        return replace(old, refused=refused, examples={**self.report.examples, **old.examples}, notes=notes)
-
-    def _write_run(self, config: RunConfig, also: tuple[str, ...]) -> None:
-        (self.hidden / "config.yaml").write_text(dump(config), encoding="utf-8")
-        write_schema(self.hidden, config, also)
-
-    def _write_steps(self, file: Sealed, order: Order, config: RunConfig, vocabulary: Vocabulary) -> Last:
-        """Every step of the order, in bulk."""
-        return write_steps(self.stage, file, order, Builder(config, self.report, vocabulary), self.progress)
-
-    def _tail(self, order: Order) -> pa.Table:
-        """The rows of the last steps, as they were read."""
-        steps = np.unique(order.step)[-TAIL_STEPS:]
-        return self.stage.fetch(np.sort(order.seq[order.step >= steps[0]]))
-
-    def _say(self, manifest: Manifest, last: Last | None = None) -> None:
-        """Have the run say what is in its file: also where an import was cut off right after it put the file there."""
-        write_manifest(self.path, manifest)
-        write_log(self.path, manifest)
-        status = read_status(self.path) or Status(created=time.time())
-        if last or status.step != manifest.steps:
-            write_status(self.path, status_of(status, manifest, last or Last(status.metrics), status.label))
-
-
-def _factors(stage: Stage) -> tuple[str, ...]:
-    """Factors of tokens that come with the rollouts: the trainer's own mask."""
-    return ("selected",) if stage.have["kept"] else ()
 
 
 def _new_id(form: str, name: str) -> str:

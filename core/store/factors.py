@@ -54,7 +54,7 @@ def write_schema(run_dir: str | Path, config: RunConfig, also: tuple[str, ...] =
         tuple(name for name, per in columns.items() if per != "token"),
         (*(name for name, per in columns.items() if per == "token"), *also),
     )
-    about = {"method": method.name, "label": method.label, "settings": _settings(config)}
+    about = {"method": method.name, "label": method.label, "settings": settings_of(config)}
     write_factors(run_dir, factors, **about, composition=method_to_json(method))
     return factors
 
@@ -68,7 +68,7 @@ def trained_method(run_dir: str | Path, config: RunConfig) -> Method:
     path = Path(run_dir) / SCHEMA
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        stored = data["composition"] if data["settings"] == _settings(config) else None
+        stored = data["composition"] if data["settings"] == settings_of(config) else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         stored = None
     if stored is None:
@@ -79,7 +79,7 @@ def trained_method(run_dir: str | Path, config: RunConfig) -> Method:
         raise StoreError(f"{path}: {error}") from error
 
 
-def _settings(config: RunConfig) -> dict[str, Any]:
+def settings_of(config: RunConfig) -> dict[str, Any]:
     """What a config says of its composition."""
     own = {"dynamic_sampling": config.dynamic_sampling.enabled}
     return {"method": config.method.model_dump(mode="json"), "loss": config.loss.model_dump(mode="json"), **own}

@@ -1,7 +1,8 @@
 """Packing: a run that has ended becomes a small folder that can be shared, copied and kept in a repository.
 
     tables/TABLE.parquet   one file a table, all steps, sorted, a row group for every few steps
-    config.yaml, schema.json, status.json, log.txt, import.json   cleared of what they say of the machine
+    config.yaml, schema.json, status.json, log.txt   cleared of what they say of the machine
+    import.json            of an imported run, without the folder that it came from
 
 Every table stays whole but for `tokens`, by far the largest: those of some steps are kept, at which a reader can look
 inside and recompute. The sums of `summary`, `positions` and `strings` are rounded to single precision (6e-8 of each).
@@ -24,6 +25,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from core.config import dump, parse_run, read_run
+from core.importers.manifest import read_manifest as read_origin
+from core.importers.manifest import write_manifest as write_origin
 from core.store import schema
 from core.store.errors import StoreError
 from core.store.factors import SCHEMA
@@ -41,9 +44,7 @@ EARLY = (0, 1, 2, 5)
 """Steps that are kept as they are, since most changes there."""
 ROUNDED = ("summary", "positions", "strings")
 _TOGETHER = 16  # steps a row group, where a table has few rows a step
-IMPORTED = "import.json"
-"""That of `core.importers.manifest`, which knows this package."""
-_STATUS = (
+STATUS = (
     "state", "step", "total", "created", "started", "finished", "step_s", "metrics", "label", "experiment_name",
     "look_for",
 )  # fmt: skip
@@ -71,14 +72,15 @@ def pack(run_dir: str | Path, out: str | Path, token_steps: int = TOKEN_STEPS, e
     try:
         (beside / PACKED).mkdir(parents=True)
         with Lab([run_dir]) as lab:
-            _write_tables(lab, beside / PACKED, token_steps)
+            write_tables(lab, beside / PACKED, token_steps)
         _write_config(run_dir, beside, experiment)
         if (run_dir / SCHEMA).is_file():
             shutil.copyfile(run_dir / SCHEMA, beside / SCHEMA)
-        _write_origin(run_dir, beside)
-        kept = {name: status[name] for name in _STATUS if name in status}
+        if (origin := read_origin(run_dir)) is not None:
+            write_origin(beside, origin.shareable())
+        kept = {name: status[name] for name in STATUS if name in status}
         (beside / "status.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-        (beside / "log.txt").write_text(_log(run_dir), encoding="utf-8")
+        (beside / "log.txt").write_text(own_lines(run_dir / "log.txt"), encoding="utf-8")
         beside.rename(out)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
@@ -104,39 +106,53 @@ def choose_steps(there: Iterable[int], probed: Iterable[int], must: Iterable[int
     return sorted(chosen)
 
 
-def _write_tables(lab: Lab, folder: Path, count: int) -> None:
-    """Write every table that has rows, and the list of them."""
+def write_tables(lab: Lab, folder: Path, count: int | None, level: int = 19) -> None:
+    """Write every table of the lab's one run that has rows, and the list of them.
+
+    Tokens are those of `count` steps; None keeps all, and every sum in double precision. `level` is zstd's. Raises
+    StoreError for a run without steps, or one that cannot be read.
+    """
     (run,) = lab.runs
     steps = lab.steps(run)
     if not steps:
         raise StoreError(f"{run}: no steps to pack")
-    strongest = strongest_push(lab, run)
-    probed = (row["step"] for row in lab.rows("SELECT DISTINCT step FROM groups WHERE split = 'probe'"))
-    kept = choose_steps(steps_with_tokens(lab, run), probed, [strongest.step] if strongest else [], count)
+    kept = sorted(steps_with_tokens(lab, run)) if count is None else _token_steps(lab, run, count)
     several = [steps[i : i + _TOGETHER] for i in range(0, len(steps), _TOGETHER)]
     groups = {"tokens": [[step] for step in kept], "metrics": [steps], "evals": [steps]}
     rows = {}
     try:
         for table in schema.TABLES:
-            rows[table] = _write_table(lab, table, groups.get(table, several), folder / f"{table}.parquet")
+            columns, file = _columns(lab, table, () if count is None else ROUNDED), folder / f"{table}.parquet"
+            rows[table] = _write_table(lab, table, columns, groups.get(table, several), file, level)
     except (duckdb.Error, pa.ArrowException) as error:
         raise StoreError(f"{run}: cannot be packed: {str(error).partition(chr(10))[0]}") from error
     write_manifest(folder, steps, kept, rows)
 
 
-def _write_table(lab: Lab, table: str, groups: Sequence[Sequence[int]], file: Path) -> int:
-    """Write a table, a row group for each group of consecutive steps; returns the rows. No rows, no file."""
+def _token_steps(lab: Lab, run: str, count: int) -> list[int]:
+    strongest = strongest_push(lab, run)
+    probed = (row["step"] for row in lab.rows("SELECT DISTINCT step FROM groups WHERE split = 'probe'"))
+    return choose_steps(steps_with_tokens(lab, run), probed, [strongest.step] if strongest else [], count)
+
+
+def _columns(lab: Lab, table: str, rounded: Sequence[str]) -> pa.Schema:
+    """A table's columns, those of the `rounded` tables in single precision."""
     factors = tuple(name.removeprefix(schema.FACTOR_PREFIX) for name in lab.factors(table))
     wanted = schema.arrow(table, factors, factors)
-    if table in ROUNDED:
-        wanted = pa.schema([(field.name, _rounded(field.type)) for field in wanted])
+    return pa.schema([(field.name, _rounded(field.type)) for field in wanted]) if table in rounded else wanted
+
+
+def _write_table(
+    lab: Lab, table: str, wanted: pa.Schema, groups: Sequence[Sequence[int]], file: Path, level: int
+) -> int:
+    """Write a table, a row group for each group of consecutive steps; returns the rows. No rows, no file."""
     names = ", ".join(map(identifier, wanted.names))
     keys = (*schema.KEYS, "polarity", "bin", "field", "token_id")
     order = ", ".join(identifier(key) for key in keys if key in wanted.names)
     query = f"SELECT {names} FROM {table} WHERE step BETWEEN ? AND ? ORDER BY {order}"
     cursor, rows = lab.cursor((table,)), 0
     try:
-        with pq.ParquetWriter(file, wanted, **_compression(wanted)) as writer:
+        with pq.ParquetWriter(file, wanted, **_compression(wanted, level)) as writer:
             for steps in groups:
                 part = cursor.sql(query, params=[steps[0], steps[-1]]).to_arrow_table().cast(wanted)
                 if part.num_rows:
@@ -153,7 +169,7 @@ def _rounded(kind: pa.DataType) -> pa.DataType:
     return pa.float32() if pa.types.is_float64(kind) else kind
 
 
-def _compression(columns: pa.Schema) -> dict[str, Any]:
+def _compression(columns: pa.Schema, level: int) -> dict[str, Any]:
     """How the columns lie in the file: texts by dictionary, fractions split by byte, whole numbers by difference."""
     encoding, texts = {}, []
     for field in columns:
@@ -164,7 +180,7 @@ def _compression(columns: pa.Schema) -> dict[str, Any]:
         elif pa.types.is_string(field.type):
             texts.append(field.name)
     return {
-        "compression": "zstd", "compression_level": 19, "use_dictionary": texts, "column_encoding": encoding,
+        "compression": "zstd", "compression_level": level, "use_dictionary": texts, "column_encoding": encoding,
         "write_statistics": [name for name in ("step", "group") if name in columns.names], "store_schema": False,
     }  # fmt: skip
 
@@ -177,16 +193,6 @@ def _write_config(run_dir: Path, out: Path, experiment: str | None) -> None:
     (out / "config.yaml").write_text(dump(parse_run(_without_folders(run.model_dump()))), encoding="utf-8")
 
 
-def _write_origin(run_dir: Path, out: Path) -> None:
-    """Of an imported run, where it came from: the last name of it, and not how far its files were read."""
-    try:
-        data = json.loads((run_dir / IMPORTED).read_text(encoding="utf-8"))
-        data |= {"source": PurePath(data["source"]).name, "places": None, "tokenizer": ""}
-    except (OSError, ValueError, KeyError, TypeError):
-        return
-    (out / IMPORTED).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-
-
 def _without_folders(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_folders(inner) for key, inner in value.items()}
@@ -195,9 +201,10 @@ def _without_folders(value: Any) -> Any:
     return value
 
 
-def _log(run_dir: Path) -> str:
+def own_lines(log: Path) -> str:
+    """The lines of a log that the lab itself wrote and that name no folder."""
     try:
-        written = (run_dir / "log.txt").read_text(encoding="utf-8", errors="replace")
+        written = log.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
     return "".join(f"{line}\n" for line in written.splitlines() if _LOGGED.fullmatch(line))

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from core.advantage import AdvantageError, Batch, Trace, compute
+from core.advantage.registry import selects
 from core.config import RunConfig, read_run
 from core.store.errors import StoreError
 from core.store.factors import trained_method
@@ -82,7 +83,7 @@ def stored_batch(lab: StepLab, config: RunConfig, split: str = "train") -> tuple
         whole = whole and np.array_equal(tokens[name], expected)
     if not whole:
         raise StoreError(f"{where}: the tokens do not fit the rollouts' lengths; the step is not whole")
-    trained = _trained(tokens["kept"], mask) if config.imported else None
+    trained = _trained(tokens["kept"], mask) if config.imported and not selects(config.build_method()) else None
     padded = {}
     for name in INPUTS:
         if np.isnan(tokens[name]).all():

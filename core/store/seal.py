@@ -55,7 +55,7 @@ def seal(run_dir: str | Path, mark: Callable[[Path], None] | None = None) -> Pat
                 return run_dir / SEALED
             times = {step: os.stat(folder).st_mtime_ns for step, folder in live_steps(run_dir).items()}
             try:
-                _write(aside, lab, {step: times.get(step, 0) for step in source.steps})
+                write_sealed(aside, lab, {step: times.get(step, 0) for step in source.steps})
             except duckdb.Error as error:
                 raise StoreError(f"{run_dir.name}: cannot be sealed: {str(error).partition(chr(10))[0]}") from error
         flush(aside)
@@ -89,8 +89,11 @@ def sweep(run_dir: str | Path, grace_s: float = GRACE_S) -> list[int]:
     return swept
 
 
-def _write(path: Path, lab: Lab, times: dict[int, int]) -> None:
-    """Copy the lab's one run into a new file, a few steps at a time, sorted."""
+def write_sealed(path: Path, lab: Lab, times: dict[int, int]) -> None:
+    """Copy the lab's one run into a new file, a few steps at a time, sorted: a plain file, not yet a run's.
+
+    `times` are its steps with their folders' times in nanoseconds, 0 without one. Raises duckdb.Error.
+    """
     connection = lab.cursor()
     steps = sorted(times)
     try:

@@ -20,8 +20,9 @@ VIEWS: dict[str, tuple[str, dict[str, object], tuple[str, ...]]] = {
     "runs": ("runs", {}, ("find", "show", "present")),
     "launch": ("launch", {}, ("from", "preset", "set", "asked", "try")),
     "launch, changes": ("launch", {}, ("set",)),
-    "imports": ("imports", {}, ("run", "from", "path", "format")),
-    "imports, here": ("imports", {"from": "path"}, ("path", "format")),
+    "imports": ("imports", {}, ("run", "way", "path", "format")),
+    "imports, here": ("imports", {"way": "machine"}, ("path", "format", "convention", "tokenizer", "name")),
+    "imports, on its way": ("imports", {}, ("job",)),
     "live": ("live", {"run": "finished"}, ("experiment", "detail", "more", "smooth")),
     "live, no such run": ("live", {}, ("run",)),
     "group": (

@@ -33,7 +33,7 @@ def test_drawing_every_page_imports_it_no_more_than_that(states):
         "import sys\n"
         "from streamlit.testing.v1 import AppTest\n"
         "at = AppTest.from_file('app/main.py', default_timeout=60).run()\n"
-        "for name in ('live', 'launch', 'tokens', 'polarity', 'favorability', 'whatif', 'compare'):\n"
+        "for name in ('live', 'launch', 'imports', 'tokens', 'polarity', 'favorability', 'whatif', 'compare'):\n"
         "    at.switch_page(f'pages/{name}.py').run()\n"
         "    assert not at.exception, (name, at.exception)\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules])"

@@ -77,7 +77,7 @@ def test_nothing_in_it_tells_of_a_machine(name: str) -> None:
             assert not [text for text in column.unique().to_pylist() if text and place.search(text)]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in ("runs", "launch", "compare")])
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in ("runs", "launch", "imports", "compare")])
 @pytest.mark.parametrize("name", IDS)
 def test_every_page_opens_on_it(shipped: Path, open_page, page: str, name: str) -> None:
     at = open_page(page, run=name)

@@ -1,185 +1,253 @@
-"""The Import page: dropped files and folders of this machine become runs, and what was taken is said."""
+"""The Import page: what is dropped or named, the look at it, the import in its own process, its report, and again."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from streamlit.testing.v1 import AppTest
 
-from app import dropped, importing
-from app.pages import imports
+from app.urls import PAGES
 from core.exporters.bundle import write_bundle
+from core.exporters.cluster import EMBEDDED
+from core.importers import jobs
 from core.importers.formats import all_formats, find
+from core.importers.jobs import Asked
 from core.importers.write import bring_in
 from core.runs import list_runs
 from tests.app.conftest import texts
+from tests.core.importers.formats.reading import write_lines
 from tests.synthetic import make_run
 
 EXAMPLES = Path(__file__).parents[1] / "core" / "importers" / "formats" / "examples"
-HOSTILE = "<img src=x onerror=alert(1)> ![i](http://evil.example/i.png) $$x$$.jsonl"
+HOSTILE = "<img src=x onerror=alert(1)> $$x$$ ![i](http://evil.example/i.png) \u202e \x00"
+Open = Callable[..., AppTest]
 
 
-def sits_at(monkeypatch, address):
-    """Who looks at the page: None is somebody at the lab's own machine. AppTest knows nobody."""
+def sits_at(monkeypatch: pytest.MonkeyPatch, address: str | None) -> None:
+    """Who looks at the page: None is somebody at the lab's own machine."""
     monkeypatch.setattr("streamlit.runtime.context.ContextProxy.ip_address", property(lambda self: address))
 
 
 @pytest.fixture(autouse=True)
-def _here(monkeypatch):
+def _own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADVANTAGE_LAB_LOCKS", str(tmp_path / "locks"))
     sits_at(monkeypatch, None)
 
 
-@pytest.fixture
-def trl(tmp_path):
-    return shutil.copytree(EXAMPLES / "trl", tmp_path / "my trainer")
+def click(at: AppTest, key: str) -> AppTest:
+    return next(one for one in at.button if one.key == key).click().run()
 
 
-def imported(root, path):
-    found = find(path)
-    return bring_in(root, all_formats()[found.format], found).path
-
-
-def ended(at):
-    """The page once its import is over."""
-    for _ in range(300):
-        if imports.JOB not in at.session_state:
-            return at
-        time.sleep(0.1)
-        at.run()
-    raise AssertionError("the import does not end")
-
-
-def pressed(at, label):
-    return next(one for one in at.button if one.label == label).click().run()
-
-
-def test_a_folder_of_this_machine_becomes_a_run_with_its_report(no_runs, open_page, trl):
-    at = pressed(open_page("imports", **{"from": "path", "path": str(trl)}), "Look")
-    assert "Recognised: **TRL and Unsloth** in 1\u00a0file" in texts(at)
-    at = ended(pressed(at, "Import"))
-    assert not at.exception
-    (run,) = list_runs(no_runs, examples=False)
-    assert at.query_params["run"] == run.id and run.imported
-    said = texts(at)
-    assert "**1\u00a0step, 4\u00a0rollouts, no tokens** from TRL and Unsloth" in said
-    assert (
-        "computed with ddof 1" in said and "Not in the files; each view says what it lacks**\n- right answers" in said
-    )
-    assert "Recognised" not in said, "the same path is looked at again only when it is asked for"
-    at = ended(pressed(at, "Import again"))
-    assert len(list_runs(no_runs, examples=False)) == 1 and "no tokens" in texts(at)
-
-
-def test_dropped_files_become_a_run_and_leave_nothing_behind(no_runs, open_page, trl, tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    (tmp_path / "tmp").mkdir()
-    (file,) = (trl / "completions").iterdir()
-    at = open_page("imports")
-    at.file_uploader[0].set_value([(file.name, file.read_bytes(), "application/octet-stream")]).run()
-    assert "Recognised: **TRL and Unsloth**" in texts(at)
-    at = ended(pressed(at, "Import"))
-    (run,) = list_runs(no_runs, examples=False)
-    assert at.query_params["run"] == run.id and run.name == file.stem
-    assert not list((tmp_path / "tmp").glob("advantage-lab-*"))
-    assert "Import again" not in [one.label for one in at.button]
-
-
-def test_a_run_that_somebody_sent_is_opened(no_runs, open_page, tmp_path):
-    write_bundle(make_run(tmp_path, "theirs", steps=2, prompts=2, group_size=2), tmp_path / "theirs.zip")
-    at = open_page("imports")
-    at.file_uploader[0].set_value([("theirs.zip", (tmp_path / "theirs.zip").read_bytes(), "application/zip")]).run()
-    at = pressed(at, "Open the run")
-    assert not at.exception and "**theirs** is among your runs" in at.success[0].value
-    assert [run.id for run in list_runs(no_runs, examples=False)] == ["theirs"]
-    at.run()
-    assert not at.exception
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        (HOSTILE, b"{}", "no rollouts of a known format"),
-        ("model.pt", b"\x80\x04x", "is a pickle"),
-        ("empty.jsonl", b"", "no rollouts of a known format"),
-        ("x.zip", b"PK\x03\x04", "no rollouts of a known format"),
-    ],
-)
-def test_what_holds_no_rollouts_gets_one_sentence(no_runs, open_page, name, content, words):
-    at = open_page("imports")
-    at.file_uploader[0].set_value([(name, content, "application/octet-stream")]).run()
-    (error,) = at.error
-    assert words in error.value and "advantage-lab-dropped" not in error.value
-    assert "<img" not in error.value.replace("\\<", "") and "![i](" not in error.value
-    assert "Import" not in [one.label for one in at.button]
-
-
-def test_what_is_not_there_is_said_and_an_import_that_fails_too(no_runs, open_page, tmp_path):
-    at = pressed(open_page("imports", **{"from": "path", "path": str(tmp_path / "gone")}), "Look")
-    assert "is not there" in at.error[0].value
-    lines = tmp_path / "rollouts.jsonl"
-    lines.write_text('{"input": "a", "output": "b", "score": NaN, "step": "never"}\n' * 2)
-    job = importing.start(no_runs, lines, form="verl", convention="none such")
-    while (now := importing.state(job)).running:
+def until_ended(at: AppTest, root: Path) -> AppTest:
+    """The page once the import that it shows has ended."""
+    deadline = time.monotonic() + 60
+    while (job := jobs.read(root, at.query_params["job"])) is not None and job.live:
+        assert time.monotonic() < deadline
         time.sleep(0.05)
-    importing.finish(job)
-    assert "there is no convention 'none such'" in now.error
-    assert not list(no_runs.iterdir()) and not job.folder.exists()
+    return at.run()
 
 
-def test_only_who_sits_at_the_machine_names_its_folders(no_runs, open_page, trl, monkeypatch):
+def labels(at: AppTest) -> list[str]:
+    return [one.proto.label for one in at.get("page_link")]
+
+
+def test_a_folder_is_dropped_looked_at_imported_and_opened(no_runs: Path, open_page: Open) -> None:
+    at = open_page("imports", way="folder")
+    assert "200 MB a file" in texts(at) and "AReaL" in texts(at) and not at.subheader
+    folder = EXAMPLES / "trl"
+    files = [(f"my trainer/{p.relative_to(folder)}", p.read_bytes(), "") for p in folder.rglob("*") if p.is_file()]
+    at.file_uploader[0].set_value([*files, ("my trainer/notes.json", b"{}", "")]).run()
+    said = texts(at)
+    assert "Recognised as **TRL and Unsloth**: 1\u00a0file" in said and "2\u00a0files of “my trainer”" in said
+    assert at.dataframe[0].value["response"].tolist() == ["5", "6", "5", "5"]
+    assert "Not in the first rollouts: right answers" in said and not list_runs(no_runs)
+    assert len(list((no_runs / jobs.FOLDER).iterdir())) == 1
+    at.text_input(key="url:name").set_value("from a page").run()
+    assert len(list((no_runs / jobs.FOLDER).iterdir())) == 1  # it is copied and looked at once
+    at = until_ended(click(at, "import:start"), no_runs)
+    (run,) = list_runs(no_runs)
+    said = texts(at)
+    assert not at.exception and (run.name, run.imported) == ("from a page", True)
+    assert "**from a page**: 4\u00a0rollouts of 1\u00a0step, from TRL and Unsloth." in said
+    assert "These were computed with ddof 1" in said and "Not in the files: right answers" in said
+    assert {"Open in Tokens", "Live", "Polarity", "Compare"} <= set(labels(at))
+    assert "my trainer \\(dropped\\)" in said and at.subheader[0].value == "Imported before"
+    assert not any(one.key.startswith(("again:", "import:again")) for one in at.button)  # the copy is gone
+    assert not list((no_runs / jobs.FOLDER).glob("*/files"))
+    report = next(one for one in at.get("download_button") if one.proto.label == "The report")
+    assert report is not None
+    again = open_page("imports", job=at.query_params["job"])  # the report has an address
+    assert "**from a page**: 4" in texts(again)
+    click(again, "import:other")
+    assert "job" not in again.query_params and again.file_uploader
+    said = texts(open_page("runs"))
+    assert "from TRL and Unsloth · not in its files: right answers" in said
+
+
+def test_a_path_is_looked_at_when_asked_and_imported_again_for_what_is_new(
+    no_runs: Path, open_page: Open, tmp_path: Path
+) -> None:
+    trainer = Path(shutil.copytree(EXAMPLES / "trl", tmp_path / "trainer"))
+    at = open_page("imports", way="machine", path=str(trainer), convention="dr_grpo")
+    assert "Recognised" not in texts(at)  # a link fills it in, and no more
+    click(at, "import:look-inside")
+    assert "Recognised as **TRL and Unsloth**" in texts(at)
+    at = until_ended(click(at, "import:start"), no_runs)
+    (run,) = list_runs(no_runs)
+    assert "Recomputed with Dr\\. GRPO" in texts(at)
+    (file,) = (trainer / "completions").iterdir()
+    rows = pq.read_table(file)
+    for name, values in {"step": [4] * len(rows), "completion": ["a", "b", "c", "d"]}.items():
+        i = rows.schema.get_field_index(name)
+        rows = rows.set_column(i, name, pa.array(values, rows.schema.field(i).type))
+    pq.write_table(rows, file.with_name("completions_00004.parquet"))
+    at = open_page("imports")
+    at = until_ended(click(at, f"again:{run.id}"), no_runs)
+    assert "4\u00a0rollouts of 1\u00a0step new or with new rollouts" in texts(at)
+    assert any(one.key == "import:again" for one in at.button) and len(list_runs(no_runs)) == 1
+    at = open_page("imports", way="machine", path=str(trainer))
+    click(at, "import:look-inside")
+    assert "These are in the run **trainer** already" in at.info[0].value
+
+
+def test_the_file_of_every_page_is_called_as_its_address() -> None:
+    """Streamlit knows no other name for a deep link in the first session after a start."""
+    assert {Path(file).stem: file for file in PAGES.values()} == PAGES
+
+
+def test_what_cannot_be_taken_is_one_sentence_each(no_runs: Path, open_page: Open, tmp_path: Path) -> None:
+    at = open_page("imports")
+    for name, content, words in (
+        ("model.pt", b"\x80\x04", "Pickles"),
+        ("rollouts.log", b"\x80\x04.", "reading a pickle runs code"),
+        ("notes.txt", b"hello", "has no rollouts of a known format"),
+        ("empty.jsonl", b"", "has no rollouts of a known format"),
+    ):
+        at.file_uploader[0].set_value([(name, content, "")]).run()
+        assert not at.exception and len(at.error) == 1 and words in at.error[0].value.replace("\\", ""), name
+        assert not any(one.key == "import:start" for one in at.button)
+    for path in ("/no/such/folder", "x" * 5000, "\x00", str(tmp_path / "a.pkl")):
+        at = open_page("imports", way="machine")
+        at.text_input(key="url:path").set_value(path).run()
+        assert not at.exception and len(at.error) == 1 and "Something went wrong" not in at.error[0].value, path
+    at = open_page("imports", way="machine", format="verl", convention="evil")
+    at.text_input(key="url:path").set_value(str(EXAMPLES / "trl")).run()
+    assert "nothing there looks like verl" in at.error[0].value
+    at.selectbox(key="url:format").set_value("auto").run()
+    assert "Recognised as" in texts(at) and not at.error
+    at.text_input(key="url:path").set_value(str(EXAMPLES / "open_instruct")).run()
+    at.text_input(key="url:tokenizer").set_value(str(EMBEDDED)).run()
+    assert "response" in at.dataframe[0].value and not at.error
+    at.text_input(key="url:tokenizer").set_value("/nowhere").run()
+    assert "there is no tokenizer\\.json" in at.error[0].value
+
+
+def test_hostile_names_and_texts_stay_texts(no_runs: Path, open_page: Open, tmp_path: Path) -> None:
+    row = {"input": HOSTILE, "output": HOSTILE, "gts": HOSTILE, "score": 1.0, "step": 1, HOSTILE: 1.0}
+    lines = write_lines(tmp_path / "1.jsonl", [row, {**row, "score": "no number"}]).read_bytes() + b"{torn"
+    at = open_page("imports")
+    at.file_uploader[0].set_value([(f"../{HOSTILE}/{HOSTILE}.jsonl", lines, "")]).run()
+    assert not at.exception and "Recognised as **verl**" in texts(at)
+    assert [path.name for path in no_runs.iterdir()] == [jobs.FOLDER]
+    at = until_ended(click(at, "import:start"), no_runs)
+    said = texts(at)
+    assert not at.exception and not at.error and "1\u00a0row not taken, and why" in [one.label for one in at.expander]
+    assert "`score` is no number" in said.replace("\\", "") and "is torn" in said
+    for page in (at, open_page("runs"), open_page("imports")):
+        plain = texts(page)
+        assert "<img" not in plain.replace("\\<", "") and "![i](" not in plain and "$$x$$" not in plain
+        assert "\u202e" not in plain and "\x00" not in plain
+    (run,) = list_runs(no_runs)
+    assert run.path.parent == no_runs
+
+
+def test_states_of_an_import_and_a_bundle_that_is_none(no_runs: Path, open_page: Open, tmp_path: Path) -> None:
+    big = write_lines(tmp_path / "big.jsonl", [{"input": "x" * 400, "output": "y", "score": 1.0, "step": 1}] * 40_000)
+    job = jobs.start(no_runs, Asked(str(big)))
+    at = open_page("imports")
+    assert "big\\.jsonl” is running" in texts(at)
+    at = click(at, f"show:{job}")
+    assert at.query_params["job"] == job and at.get("progress")
+    click(at, "import:stop")
+    at = until_ended(at, no_runs)
+    assert "was stopped; nothing of it stays" in at.info[0].value and list_runs(no_runs) == []
+    assert "There is no import “0123456789ab” any more" in open_page("imports", job="0123456789ab").warning[0].value
+    zipped = tmp_path / "colleague.zip"
+    with zipfile.ZipFile(zipped, "w") as file:
+        file.writestr("../../evil", "x")
+    at = open_page("imports")
+    at.file_uploader[0].set_value([("colleague.zip", zipped.read_bytes(), "application/zip")]).run()
+    assert "run of another lab" in texts(at)
+    assert [one.label for one in at.button if one.key == "import:start"] == ["Open it"]
+
+
+def test_imported_runs_without_a_manifest_or_with_anybodys_are_listed(no_runs: Path, open_page: Open) -> None:
+    found = find(EXAMPLES / "rllb")
+    one, other = (bring_in(no_runs, all_formats()[found.format], found, name=name).path for name in ("one", HOSTILE))
+    (one / "import.json").write_text("{", encoding="utf-8")
+    data = json.loads((other / "import.json").read_text(encoding="utf-8"))
+    evil = data | {"source": HOSTILE, "label": HOSTILE, "sentence": HOSTILE, "notes": [HOSTILE], "lacks": [HOSTILE]}
+    (other / "import.json").write_text(json.dumps(evil), encoding="utf-8")
+    for page in ("imports", "runs"):
+        at = open_page(page)
+        said = texts(at)
+        assert not at.exception and "from elsewhere" in said and "<img" not in said.replace("\\<", "")
+        assert not any((button.key or "").startswith("again:") for button in at.button)
+
+
+def test_only_who_sits_at_the_machine_names_its_files(
+    no_runs: Path, open_page: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = Path(shutil.copytree(EXAMPLES / "trl", tmp_path / "trainer"))
+    found = find(trainer)
+    run = bring_in(no_runs, all_formats()[found.format], found).path
     sits_at(monkeypatch, "10.0.0.7")
-    run = imported(no_runs, trl)
-    at = open_page("imports", run=run.name, **{"from": "path", "path": str(trl)})
-    assert not at.exception and not at.text_input
-    assert "imported by those who sit at it" in texts(at)
-    assert "Import again" not in [one.label for one in at.button]
+    at = open_page("imports", run=run.name, way="machine", path=str(trainer), tokenizer=str(EMBEDDED))
+    assert not at.exception and not at.text_input and "imported by those who sit at it" in texts(at)
+    assert not any((one.key or "").startswith(("again:", "import:")) for one in at.button)
+    at = open_page("imports", tokenizer="/etc")
+    (file,) = (trainer / "completions").iterdir()
+    at.file_uploader[0].set_value([(file.name, file.read_bytes(), "")]).run()
+    assert not at.error and "Recognised as" in texts(at) and all(one.key != "url:tokenizer" for one in at.text_input)
 
 
-def test_a_run_without_its_manifest_and_none_at_all(no_runs, open_page, trl):
-    run = imported(no_runs, trl)
+def test_the_report_of_an_imported_run_has_an_address(no_runs: Path, open_page: Open, tmp_path: Path) -> None:
+    row = {"input": HOSTILE, "output": "3", "score": 1.0, "step": 1}
+    path = write_lines(tmp_path / "1.jsonl", [row, {**row, "score": "no number"}])
+    found = find(path)
+    run = bring_in(no_runs, all_formats()[found.format], found, name="mine").path
+    at = open_page("imports", run=run.name)
+    said = texts(at)
+    assert "1\u00a0step, 1\u00a0rollout, no tokens from verl" in said and "`score` is no number" in said.replace(
+        "\\", ""
+    )
+    assert {"Open in Tokens", "What was taken"} <= set(labels(at)) and not at.exception
+    assert any(one.proto.label == "The report" for one in at.get("download_button"))
+    assert "There is no run “zork”" in open_page("imports", run="zork").warning[0].value
     (run / "import.json").write_text("{")
     assert "does not say where it came from" in texts(open_page("imports", run=run.name))
-    at = open_page("imports", run="zork")
-    assert "There is no imported run" in at.warning[0].value
-    assert "my trainer" in texts(at), "it is listed"
 
 
-def test_a_cancelled_import_leaves_nothing(no_runs, open_page, trl):
-    at = pressed(open_page("imports", **{"from": "path", "path": str(trl)}), "Look")
-    pressed(at, "Import")
-    at = pressed(at, "Cancel") if imports.JOB in at.session_state else at
-    assert imports.JOB not in at.session_state and not at.exception
-
-
-@pytest.mark.parametrize(
-    ("name", "parts"),
-    [
-        ("step_3/train/traces.jsonl", ["step_3", "train", "traces.jsonl"]),
-        ("../../etc/passwd", ["etc", "passwd"]),
-        ("C:\\x\\y.jsonl", ["C_", "x", "y.jsonl"]),
-        ("/.ssh/-rf", ["_.ssh", "_-rf"]),
-        ("a\x00b\u202e.jsonl", ["a_b_.jsonl"]),
-        ("", ["file"]),
-        ("..", ["file"]),
-        ("/".join("abcdefghijk"), list("defghijk")),
-    ],
-)
-def test_names_lead_nowhere_else(name, parts):
-    assert dropped.clean(name) == parts
-
-
-def test_a_name_that_is_there_twice_is_said(tmp_path, monkeypatch):
-    class File:
-        name = "a/b.jsonl"
-
-        def getbuffer(self):
-            return memoryview(b"x")
-
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with pytest.raises(ValueError, match="twice"):
-        dropped.keep([File(), File()])
-    assert not list(tmp_path.iterdir())
-    scratch, source = dropped.keep([File()])
-    assert source == scratch / "a" / "b.jsonl" and source.read_bytes() == b"x"
+def test_a_run_that_a_colleague_sent_is_opened(no_runs: Path, open_page: Open, tmp_path: Path) -> None:
+    write_bundle(make_run(tmp_path, "theirs", steps=2, prompts=2, group_size=2), tmp_path / "sent.zip")
+    at = open_page("imports")
+    at.file_uploader[0].set_value([("sent.zip", (tmp_path / "sent.zip").read_bytes(), "application/zip")]).run()
+    at = until_ended(click(at, "import:start"), no_runs)
+    assert (
+        not at.exception and "Opened **theirs**" in texts(at) and "holds the run **theirs** of another lab" in texts(at)
+    )
+    (run,) = list_runs(no_runs)
+    assert run.imported and not (no_runs / jobs.FOLDER / at.query_params["job"] / jobs.FILES).exists()
+    assert "sent by another lab, where it is theirs" in texts(open_page("runs"))
+    at = open_page("imports")
+    at.file_uploader[0].set_value([("sent.zip", (tmp_path / "sent.zip").read_bytes(), "application/zip")]).run()
+    at = until_ended(click(at, "import:start"), no_runs)
+    assert "it is open already" in at.error[0].value and len(list_runs(no_runs)) == 1

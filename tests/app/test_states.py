@@ -18,6 +18,7 @@ from tests.synthetic import make_run
 PAGES: dict[str, dict[str, object]] = {
     "live": {}, "tokens": {}, "tokens?run": {"view": "run"}, "tokens?find": {"view": "find"}, "polarity": {},
     "polarity?step": {"part": "step"}, "favorability": {}, "whatif": {}, "compare": {}, "launch": {}, "sql": {},
+    "imports": {},
 }  # fmt: skip
 
 

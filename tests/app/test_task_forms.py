@@ -69,6 +69,8 @@ def test_rows_are_shown_split_and_counted(no_runs, open_page, sums):
     assert list(shown.columns) == ["question", "result", "id"]
     assert shown["question"].tolist() == [f"{n}+0=?" for n in range(5)]
     assert "<b>" not in said and "![i]" not in said
+    sums.write_text(sums.read_text().replace("0+0=?", "0+0 ?"))
+    assert at.run().dataframe[0].value["question"][0] == "0+0 ?", "a file that was written anew is read anew"
 
 
 def test_a_hostile_file_stays_text(no_runs, open_page, tmp_path):

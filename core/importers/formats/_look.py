@@ -31,6 +31,8 @@ ALIKE = 64
 """So many files of one kind of name are looked at; the others are taken to be like the last of these."""
 MAX_FILES = 200_000
 """Files of a folder at most: more than that is no folder of rollouts but a whole disk."""
+MAX_ENTRIES = 1_000_000
+"""Files of any kind and folders below a folder, at most."""
 ENDINGS = (".jsonl", ".json", ".parquet", ".ndjson", ".gz")
 """Files that are looked into in a folder; a single file is looked into whatever its name is."""
 PICKLED = (".pt", ".pth", ".pkl", ".pickle")
@@ -111,9 +113,12 @@ def files_below(path: Path) -> list[Path]:
     """
     if path.is_file():
         return [path]
-    found = []
+    found, entries = [], 0
     for folder, inner, names in os.walk(path):
         inner[:] = [name for name in inner if not name.startswith(".")]
+        entries += len(names) + len(inner)
+        if entries > MAX_ENTRIES:
+            raise ImportFailed(f"{path} has more than {MAX_ENTRIES:,} entries; name the folder that has the rollouts.")
         found += [Path(folder, name) for name in names if name.lower().endswith(ENDINGS) and not name.startswith(".")]
         if len(found) > MAX_FILES:
             raise ImportFailed(f"{path} has more than {MAX_FILES:,} files; name the folder that has the rollouts.")

@@ -12,6 +12,8 @@ import numpy as np
 
 BIGGEST = 2**53
 """Whole numbers up to here are whole in every reader of JSON."""
+SHOWN_IDS = "token ids "
+"""How a text begins that is ids alone."""
 
 
 class Refused(ValueError):
@@ -125,15 +127,6 @@ def digest(value: str | bytes) -> str:
     return blake2b(raw, digest_size=8).hexdigest()
 
 
-SHOWN = "token ids "
-
-
 def shown_ids(tokens: np.ndarray) -> str:
     """Token ids as a text, where no file has the text that they stand for."""
-    return SHOWN + " ".join(map(str, tokens.tolist()))
-
-
-def ids_shown(text: str) -> list[int]:
-    """The token ids that `shown_ids` made a text of; none for any other text."""
-    found = text.removeprefix(SHOWN).split() if text.startswith(SHOWN) else []
-    return [int(one) for one in found] if all(one.isdecimal() and len(one) < 10 for one in found) else []
+    return SHOWN_IDS + " ".join(map(str, tokens.tolist()))

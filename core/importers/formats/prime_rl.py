@@ -89,9 +89,10 @@ class Taker:
         first = next((at for at, node in enumerate(nodes) if sampled(node)), None)
         if first is None:
             raise Refused("no node of the trace was sampled")
-        group, step = label(_at(row, "group", "id")), whole(_at(row, "run", "work") or {}, "step")
+        work = _at(row, "run", "work")
+        group, step = label(_at(row, "group", "id")), whole(work, "step") if isinstance(work, dict) else None
         parts = rewards(trace)
-        kind = _at(row, "run", "work", "type") or _at(row, "run", "type")
+        kind = _at(work, "type") or _at(row, "run", "type")
         rollout: Rollout = {
             "step": step_of(line.file) if step is None else step,
             "split": "eval" if kind == "eval" or "/eval/" in f"/{line.file}" else "train",

@@ -2,7 +2,8 @@
 `step-{N}.json` files that its site serves.
 
 An entry without prompts has those of the blueprint, if there is one. `old_log_probs` are those of the policy that
-sampled, `log_probs` the trainer's; where only the latter are there, they are the sampler's.
+sampled, `log_probs` the trainer's; where only the latter are there, they are the sampler's. `answer`, `correct` and
+`truncated` are the lab's own additions (`core.exporters.unipo`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from core.importers.formats._look import Glance, recognise, step_of
 from core.importers.formats._messages import as_text
 from core.importers.formats._rows import TOO_DEEP, Batch, Doubts, Rollout, same_length
 from core.importers.formats._stream import AFTER, fields
-from core.importers.formats._values import Refused, floats, ids, label, number, strings, text, whole
+from core.importers.formats._values import Refused, flag, floats, ids, label, number, strings, text, whole
 
 SERIES = {"ref_log_probs": "ref_logprob", "advantages": "token_advantage", "entropy": "entropy"}
 NO_PROMPTS = "Entries without prompts have metrics alone and gave no rollouts"
@@ -97,6 +98,8 @@ def _rollout(response: Any, doubts: Doubts, where: str) -> Rollout:
         "text": as_text(response.get("response_text")),
         "reward": number(response, "reward"),
         "advantage": number(response, "advantage"),
+        "correct": flag(response.get("correct")),
+        "truncated": flag(response.get("truncated")),
         "length": length if length is not None and length < 2**31 else None,
     }
     if tokens is None and strung is None:

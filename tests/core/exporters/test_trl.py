@@ -21,6 +21,7 @@ from core.exporters.adapter import ExportError
 from core.exporters.trl import export_trl
 from core.exporters.trl_settings import trl_settings
 from core.exporters.twins import UNKNOWN
+from core.importers.manifest import read_manifest
 from core.store.check import check
 
 NAME = "it's `a` \"name\"\n'''; import os #"
@@ -185,6 +186,8 @@ def test_what_it_logged_comes_back_with_groups_rewards_and_each_tokens_advantage
     assert main(["import", str(trained / "output"), "--runs", str(tmp_path)]) == 0
     (run,) = (path for path in tmp_path.iterdir() if path.is_dir() and not path.name.startswith("."))
     assert not check(run).problems
+    manifest = read_manifest(run)
+    assert manifest and manifest.convention == "lab.json" and "recomputed so, 100" in manifest.sentence
     with duckdb.connect(run / "rollouts.duckdb", read_only=True) as store:
         stored = store.execute(
             'SELECT step, "group", any_value(reward), list(tokens.imported_advantage ORDER BY position), '

@@ -6,6 +6,7 @@ import json
 import pickle
 import re
 import shutil
+import zipfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from core.importers.formats import all_formats
+from core.importers.manifest import read_manifest
 from core.runs import list_runs
+from core.store.pack import pack
 from tests.core.shell import Shell
 
 EXAMPLES = Path(__file__).with_name("formats") / "examples"
@@ -97,3 +100,49 @@ def test_every_example_imports_and_keeps_the_promise(core: Shell, root: Path, ex
     assert core("check", run.id) == 0, core.err
     assert core("import", EXAMPLES / example) == 0
     assert "nothing new" in core.out
+
+
+def test_progress_is_a_line_of_json_each_and_a_pack_names_no_folder(
+    core: Shell, root: Path, trl: Path, tmp_path: Path
+) -> None:
+    assert core("import", trl, "--progress", "--name", "mine", "--origin", "trainer (dropped)") == 0
+    *lines, last = map(json.loads, core.out.splitlines())
+    assert {line["doing"] for line in lines} == {"reading", "writing"} and lines[-1]["done"] == lines[-1]["of"] == 1
+    made = last["made"]
+    assert (made["taken"], made["source"], made["label"]) == (4, "trainer (dropped)", "TRL and Unsloth")
+    assert core("import", trl, "--progress", "--origin", "trainer (dropped)") == 0
+    assert json.loads(core.out.splitlines()[-1])["made"]["id"] != made["id"]  # a copy that will be gone: never added to
+    assert core("import", trl) == 0
+    run = core.out.partition(":")[0]
+    packed = pack(root / run, tmp_path / "packed")
+    assert str(tmp_path) not in (packed / "import.json").read_text(encoding="utf-8")
+    kept, own = read_manifest(packed), read_manifest(root / run)
+    assert kept is not None and own is not None and own.source == str(trl)
+    assert (kept.source, kept.places, kept.lacks, kept.sentence) == ("my trainer", {}, own.lacks, own.sentence)
+    assert core("show", packed) == 0 and "from TRL and Unsloth, my trainer" in core.out
+
+
+def test_a_tokenizer_that_is_none_is_refused_before_anything_is_read(core: Shell, root: Path, trl: Path) -> None:
+    assert "there is no tokenizer.json" in core.refuses("import", trl, "--tokenizer", trl)
+    assert not root.exists()
+
+
+def test_a_run_of_another_lab_is_opened_and_takes_no_settings(
+    core: Shell, root: Path, trl: Path, tmp_path: Path
+) -> None:
+    assert core("import", trl) == 0
+    (run,) = list_runs(root)
+    sent = tmp_path / "sent.zip"
+    assert core("export", "run", run.id, "-o", sent) == 0
+    shutil.rmtree(run.path)
+    assert core("import", sent, "--progress") == 0
+    (opened,) = list_runs(root)
+    assert json.loads(core.out) == {"made": {"id": opened.id, "opened": True}}
+    assert opened.imported and opened.name == run.name
+    shutil.rmtree(opened.path)
+    bundle = tmp_path / "colleague.zip"
+    with zipfile.ZipFile(bundle, "w") as file:
+        file.writestr("x", "y")
+    assert "a whole run, which is opened as it is" in core.refuses("import", bundle, "--name", "mine")
+    assert "colleague.zip" in core.refuses("import", bundle)
+    assert list_runs(root) == []

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from core.config import read_run
-from core.importers import write as writing
+from core.importers import work as working
 from core.importers.manifest import read_manifest
 from core.importers.write import Imported, bring_in
 from core.runs import get_run, list_runs
@@ -162,7 +162,7 @@ def test_an_import_that_breaks_while_it_extends_leaves_the_run_as_it_was(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as broken:
-        broken.setattr(writing.os, "replace", full)
+        broken.setattr(working.os, "replace", full)
         with pytest.raises(OSError, match="No space"):
             take(root, files)
     assert everything(first.path) == before and check(first.path).problems == []

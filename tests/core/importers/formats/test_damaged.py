@@ -77,6 +77,37 @@ def test_damaged_values_are_left_empty_or_refuse_their_row(name, data):
             assert taken + sum(report.refused.values()) == len(hurt)
 
 
+ODD = [None, True, 3, -1.5, float("nan"), 10**30, "x", "\ud800", [], [None], [[True]], {}, {"x": True}]
+
+
+def places(value, most=2):
+    """Where something lies in a value: paths of keys, of a list the first few."""
+    yield ()
+    inside = value.items() if isinstance(value, dict) else enumerate(value[:most]) if isinstance(value, list) else ()
+    for key, inner in inside:
+        yield from ((key, *path) for path in places(inner, most))
+
+
+def instead(value, path, other):
+    """The value with another one at a path."""
+    if not path:
+        return other
+    changed = value.copy()
+    changed[path[0]] = instead(value[path[0]], path[1:], other)
+    return changed
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_any_value_at_any_place_costs_its_row_alone(name, tmp_path):
+    row = example_rows(LINES[name])[0]
+    hurt = [instead(row, path, other) for path in places(row) for other in ODD]
+    path = write_lines(tmp_path / "3.jsonl", hurt)
+    (tmp_path / "STABLE").touch()
+    report = Report()
+    taken = read_apart(path, name, report)
+    assert taken + sum(report.refused.values()) >= len(hurt)
+
+
 @pytest.mark.parametrize("name", LINES)
 @settings(max_examples=12, deadline=None)
 @given(data=st.data())

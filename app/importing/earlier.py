@@ -1,0 +1,83 @@
+"""Runs that were imported: what of them was taken, and the button that brings them up to date."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+from app import data, urls
+from app.importing import report
+from app.importing.preview import start
+from app.importing.source import at_the_machine
+from app.importing.told import manifest_of
+from app.inert import inert_markdown
+from app.words import age, count
+from core.importers.jobs import Asked
+from core.importers.manifest import Manifest
+from core.runs import RunInfo
+
+SHOWN = 12
+
+
+def show() -> None:
+    """The newest of them."""
+    imported = [info for info in data.runs() if info.imported and not info.example]
+    if not imported:
+        return
+    st.subheader("Imported before", anchor=False)
+    seen: set[tuple[str, str]] = set()
+    for info in imported[:SHOWN]:
+        manifest = manifest_of(info)
+        newest = manifest is not None and (manifest.format, manifest.source) not in seen
+        if manifest is not None:
+            seen.add((manifest.format, manifest.source))
+        _row(info, manifest, newest)
+    if len(imported) > SHOWN:
+        urls.link("runs", f"{count(len(imported) - SHOWN, 'more run')} among all runs", find="imported")
+
+
+def chosen() -> None:
+    """The report of the run that the address names."""
+    wanted = urls.param("run")
+    if not wanted:
+        return
+    info = data.run(wanted)
+    if info is None:
+        st.warning(f"There is no run “{inert_markdown(wanted[:80])}” in this folder.")
+    elif not info.imported:
+        st.caption("The run of this address was trained by the lab, not imported: the other pages show it.")
+    else:
+        with st.container(border=True):
+            st.subheader(inert_markdown(info.name), anchor=False)
+            report.show(info)
+
+
+def _row(info: RunInfo, manifest: Manifest | None, newest: bool) -> None:
+    left, right = st.columns([3, 1], vertical_alignment="center")
+    about = ["from elsewhere"]
+    if manifest is not None:
+        size = f"{count(manifest.steps, 'step')}, {count(manifest.rollouts, 'rollout')}"
+        label, source = inert_markdown(manifest.label), inert_markdown(manifest.source)
+        about = [f"{label} · {size} · {age(manifest.imported)}", source]
+    lines = "  \n".join(f":small[:gray[{line}]]" for line in about)
+    left.markdown(f"**{inert_markdown(info.name)}**  \n{lines}")
+    with right.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"):
+        urls.link("imports", "What was taken", icon=":material/fact_check:", run=info.id)
+        urls.link("tokens", "Tokens", icon=":material/grid_on:", run=info.id)
+        if manifest is not None and newest and _there(info, manifest):
+            st.button(
+                "Import again", key=f"again:{info.id}", icon=":material/refresh:", type="tertiary", on_click=start,
+                args=(Asked(manifest.source, manifest.format),), help="What is new in the files joins the run",
+            )  # fmt: skip
+
+
+def _there(info: RunInfo, manifest: Manifest) -> bool:
+    """Whether its files are still on this machine, so that it can be brought up to date."""
+    if info.packed or not at_the_machine():
+        return False
+    try:
+        path = Path(manifest.source)
+        return path.is_absolute() and path.exists()
+    except (OSError, ValueError):
+        return False
