@@ -21,6 +21,7 @@ import streamlit as st
 
 from app.guard import guarded
 from app.theme import theme
+from core.store.values import no_formula
 
 Frame = pd.DataFrame | Callable[[], pd.DataFrame]
 PICTURES = ("PNG", "SVG")
@@ -29,8 +30,6 @@ SCALE = 2
 WIDTH, LEAST_HEIGHT, TITLE = 1000, 400, 40
 ROOM = {"l": 64, "r": 28, "t": 28, "b": 60}
 """Of a picture in pixels: its size, what its title takes, and what is left free on each side at least."""
-_FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r]")
-"""What a spreadsheet takes for the beginning of a formula, behind blanks and in full width too."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 _LONGEST = 80
 
@@ -39,17 +38,8 @@ def as_csv(frame: pd.DataFrame) -> bytes:
     """UTF-8, empty for null. A text that a spreadsheet would run as a formula gets an apostrophe before it."""
     kept = frame.copy()
     for name in filter(lambda name: _is_text(kept[name]), kept.columns):
-        kept[name] = [_no_formula(_text_or_null(value)) for value in kept[name]]
-    return kept.rename(columns=_no_formula).to_csv(index=False).encode("utf-8", "replace")
-
-
-def _no_formula(value: object) -> object:
-    if isinstance(value, str) and _FORMULA.match(value):
-        try:
-            float(value)
-        except ValueError:
-            return f"'{value}"
-    return value
+        kept[name] = [no_formula(_text_or_null(value)) for value in kept[name]]
+    return kept.rename(columns=no_formula).to_csv(index=False).encode("utf-8", "replace")
 
 
 def as_parquet(frame: pd.DataFrame) -> bytes:

@@ -1,4 +1,4 @@
-"""What every suite shares: one thread a process, and the seconds of each suite against its budget."""
+"""What every suite shares: one thread a process, long files first, the seconds of each suite against its budget."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # pools that spin for the same co
 settings.register_profile("lab", deadline=None)  # a busy machine is no failure
 settings.load_profile("lab")
 
+FIRST = ("tests/verl/", "tests/e2e/", "tests/browser/", "tests/core/engines/")
+"""Suites with files that take minutes: begun first, so that no core waits at the end for the other's last file."""
+
 _seconds: dict[str, float] = defaultdict(float)
 
 
@@ -26,6 +29,10 @@ def suite_of(nodeid: str) -> str:
     """The budget line a test belongs to: the longest one that its path starts with."""
     path = nodeid.split("::", 1)[0]
     return max((name for name in BUDGET if path.startswith(f"tests/{name}")), key=len, default="elsewhere")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: next((i for i, name in enumerate(FIRST) if item.nodeid.startswith(name)), len(FIRST)))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pandas as pd
 import streamlit as st
 
-from app import data, downloads, urls, widgets
+from app import answer_file, data, urls, widgets
 from app.inert import inert_markdown
 from app.theme import theme
 from app.views import sql as view
@@ -170,12 +170,12 @@ def _show(infos: list[RunInfo], now: str) -> None:
         why = f" Runs recorded by an earlier version of the lab have none in {' and '.join(older)}." if older else ""
         widgets.empty_state(f"The statement ran ({number(answer.seconds, 's')}) and found no rows.{why}")
     else:
-        _table(answer)
+        _table(answer, infos)
         if view.numbers(answer.table):
             _chart(answer.table)
 
 
-def _table(answer: Answer) -> None:
+def _table(answer: Answer, infos: list[RunInfo]) -> None:
     shown = view.excerpt(answer.table)
     words = count(len(answer.table), "row")
     if answer.truncated:
@@ -185,7 +185,7 @@ def _table(answer: Answer) -> None:
         words += f" The first {number(len(shown))} are shown; the download has all."
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"**{words}**", width="stretch")
-        downloads.menu("sql", key="sql", frame=answer.table)
+        answer_file.menu(infos, answer.statement)
     st.dataframe(shown, hide_index=True, width="stretch", height="content" if len(shown) <= 12 else 330)
 
 

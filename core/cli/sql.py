@@ -1,11 +1,11 @@
-"""`sql`: a person's own read-only query over runs, as a table, CSV or JSON."""
+"""`sql`: a person's own read-only query over runs, as a table, CSV or JSON, or every row of it as a file."""
 
 from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -36,17 +36,28 @@ def sql(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_json: AsJson = False,
     limit: Annotated[int, typer.Option(min=1, max=10**9, metavar="ROWS", help="Most rows to print.")] = 10_000,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Write every row: .csv, .json, .jsonl or .parquet."),
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, max=86_400, help="The query is stopped after so long.")] = 20.0,
 ) -> None:
     """Ask the store in SQL, read-only: python -m core sql "SELECT run, max(reward) FROM metrics GROUP BY run"."""
-    from core.store.sql import query
+    from core.store.sql import query, query_file
+    from core.store.values import apart, plain_value
 
-    if as_csv and as_json:
-        raise RunError("give --csv or --json, not both")
+    if as_csv + as_json + (out is not None) > 1:
+        raise RunError("give one of --csv, --json and --out: a file's ending says its form")
     root = runs_root(runs)
     found = [find_run(name, runs) for name in names or ()] or list_runs(root, examples=False) or list_runs(root)
-    result = query([run.path for run in found], statement, max_rows=limit)
+    if out is not None:
+        rows = query_file([run.path for run in found], statement, out, seconds)
+        typer.echo(f"{out}: {rows:,} rows ({out.stat().st_size / 2**20:.1f} MB)")
+        return
+    result = query([run.path for run in found], statement, seconds, limit)
     if as_json:
-        print_json([dict(zip(result.columns, map(plain_value, row), strict=True)) for row in result.rows])
+        names = apart(result.columns)
+        print_json([dict(zip(names, map(plain_value, row), strict=True)) for row in result.rows])
     elif as_csv:
         typer.echo(as_csv_text(result.columns, result.rows), nl=False)
     else:
@@ -54,15 +65,6 @@ def sql(
             typer.echo(line)
     if result.truncated:
         typer.echo(f"only the first {limit} rows; --limit asks for more", err=True)
-
-
-def plain_value(value: Any) -> Any:
-    """A value as JSON has it: no NaN, no infinity."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, list | tuple):
-        return [plain_value(item) for item in value]
-    return {str(key): plain_value(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def as_csv_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

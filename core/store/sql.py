@@ -1,6 +1,7 @@
 """A person's own SQL over runs, read-only and on a leash.
 
     result = query([path, ...], "SELECT run, max(reward) FROM metrics GROUP BY run")
+    rows = query_file([path, ...], "SELECT * FROM tokens", Path("tokens.parquet"))      every row, whatever they weigh
 
 Each query runs in a process of its own (`core.store.sql_worker`), which knows nothing of this one's environment, has a
 hard limit of memory, and is killed when its time is up: DuckDB's own interrupt does not reach its planner, and its own
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 PROJECT = Path(__file__).parents[2]
 WORKER = (sys.executable, "-m", "core.store.sql_worker")
+FORMS = (".csv", ".json", ".jsonl", ".parquet")
+"""What an answer can be written as."""
 KEPT = ("PATH", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME")
 """What the process needs of this one's environment to start."""
 MAX_LENGTH = 100_000
@@ -75,14 +78,63 @@ def query(
     `max_bytes` bounds the rows that come back. `waiting` is called with the seconds so far while the query runs; what
     it raises ends the query.
     """
+    request = _request(paths, sql, timeout_s, memory, threads, max_bytes) | {"max_rows": max_rows}
+    return result_of(_answer(request, waiting), timeout_s)
+
+
+def query_file(
+    paths: Sequence[str | Path],
+    sql: str,
+    out: Path,
+    timeout_s: float = 20.0,
+    memory: str = "1GB",
+    threads: int = 2,
+    max_bytes: int = 64 * 2**30,
+    safe: bool = False,
+    waiting: Callable[[float], None] | None = None,
+) -> int:
+    """The same with every row in the new file `out`, whose ending (one of FORMS) says its form; returns the rows.
+
+    `safe` keeps a spreadsheet from running texts of a CSV. `max_bytes` bounds the file. Raises StoreError; nothing is
+    left behind then.
+    """
+    form = out.suffix.lower()
+    if form not in FORMS:
+        raise StoreError(f"{out}: name a file that ends in {', '.join(FORMS)}")
+    if out.exists():
+        raise StoreError(f"{out} is already there: name a file that is not")
+    part = out.absolute().with_name(f".{out.name}.{os.getpid()}")
+    request = _request(paths, sql, timeout_s, memory, threads, max_bytes)
+    request |= {"max_rows": 0, "file": str(part), "form": form, "safe": safe}
+    try:
+        end = next((value for kind, value in _messages(_answer(request, waiting)) if kind in ("end", "error")), None)
+        if end is None:
+            raise StoreError(stopped(timeout_s))
+        if isinstance(end, str):
+            raise StoreError(end.replace(str(part), str(out)))
+        os.replace(part, out)
+    finally:
+        part.unlink(missing_ok=True)
+    return int(end[0])
+
+
+def _request(
+    paths: Sequence[str | Path], sql: str, timeout_s: float, memory: str, threads: int, max_bytes: int
+) -> dict[str, Any]:
+    """What the worker is asked. Raises StoreError for a text that can be no statement."""
     if len(sql) > MAX_LENGTH:
         raise StoreError(f"the statement has {len(sql)} characters; at most {MAX_LENGTH} are allowed")
     if not sql.isprintable() and any("\ud800" <= character <= "\udfff" for character in sql):
         raise StoreError("the statement is not valid UTF-8 text")
-    request = {
-        "paths": [os.path.abspath(path) for path in paths], "sql": sql, "timeout_s": timeout_s, "max_rows": max_rows,
-        "memory": memory, "threads": threads, "max_bytes": max_bytes,
+    return {
+        "paths": [os.path.abspath(path) for path in paths], "sql": sql, "timeout_s": timeout_s, "memory": memory,
+        "threads": threads, "max_bytes": max_bytes,
     }  # fmt: skip
+
+
+def _answer(request: dict[str, Any], waiting: Callable[[float], None] | None) -> bytes:
+    """What the worker wrote. Raises StoreError where it was ended, or could not start."""
+    memory, timeout_s = request["memory"], request["timeout_s"]
     with tempfile.TemporaryDirectory(prefix="advantage-lab-sql-") as scratch:
         code, out = _work(json.dumps(request).encode(), Path(scratch), memory_bytes(memory), waiting)
     if code == -signal.SIGALRM:
@@ -91,7 +143,7 @@ def query(
         raise StoreError(too_much(memory))
     if code:
         raise StoreError(f"the query's process failed (exit status {code}): {' '.join(WORKER)} must run here")
-    return result_of(out, timeout_s)
+    return out
 
 
 def memory_bytes(text: str) -> int:

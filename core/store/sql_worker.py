@@ -16,17 +16,19 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import duckdb
+import pyarrow as pa
 
 from core.store import schema
 from core.store.errors import StoreError
 from core.store.open import SAFE, columns_of, empty, find_all
 from core.store.sources import literal
 from core.store.sql import OWN_MEMORY, memory_bytes, stopped, too_much
+from core.store.sql_file import write_file
 
 TABLE_FUNCTIONS = frozenset({"range", "generate_series", "unnest", "repeat", "repeat_row", "json_each", "json_tree"})
 """Table functions that can be used; the others read files, run text as SQL, or tell of the machine."""
@@ -62,39 +64,47 @@ def answer(
     memory: str,
     threads: int,
     max_bytes: int,
+    file: str = "",
+    form: str = "",
+    safe: bool = False,
 ) -> None:
     """Write ("columns", [(name, type)]), ("rows", [row, ...]) as often as needed, then ("end", (truncated, seconds));
-    or ("error", sentence), whatever came before.
+    or ("error", sentence), whatever came before. With a `file`, every row goes there, and the end is (rows, seconds).
     """
     started = time.perf_counter()
+
+    def give(connection: duckdb.DuckDBPyConnection) -> int:
+        if file:
+            return write_file(connection, sql, Path(file), form, safe, max_bytes)
+        return _give_rows(connection, out, sql, max_rows, max_bytes)
+
     try:
         for last in (False, True):
             try:
                 with duckdb.connect(config=SAFE) as connection:
-                    truncated = _run(connection, out, paths, sql, timeout_s, max_rows, memory, threads, max_bytes, last)
+                    given = _run(connection, paths, sql, timeout_s, memory, threads, last, give)
                 break
             # a step was taken away between looking and copying, or a column that is meant was not copied
             except (duckdb.IOException, FileNotFoundError, duckdb.BinderException):
                 if last:
                     raise
-        _send(out, "end", (truncated, time.perf_counter() - started))
-    except (duckdb.Error, StoreError, OSError, MemoryError, RecursionError, ValueError, TypeError) as error:
+        _send(out, "end", (given, time.perf_counter() - started))
+    except (duckdb.Error, pa.ArrowException, StoreError, OSError, MemoryError, RecursionError, ValueError,
+            TypeError) as error:  # fmt: skip
         _send(out, "error", _told(error, sql, timeout_s, memory))
 
 
 def _run(
     connection: duckdb.DuckDBPyConnection,
-    out: BinaryIO,
     paths: Sequence[str | Path],
     sql: str,
     timeout_s: float,
-    max_rows: int,
     memory: str,
     threads: int,
-    max_bytes: int,
     whole: bool,
-) -> bool:
-    """One try, on all columns if `whole`: send columns and rows; whether there were more than `max_rows`."""
+    give: Callable[[duckdb.DuckDBPyConnection], int],
+) -> int:
+    """One try, on all columns if `whole`: what `give` makes of a connection that sees the views and nothing else."""
     timer = threading.Timer(timeout_s, connection.interrupt)
     timer.daemon = True
     timer.start()
@@ -105,17 +115,22 @@ def _run(
         _views(connection, paths, named, None if whole else columns)
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
-        cursor = connection.execute(sql)
-        _send(out, "columns", [(column[0], str(column[1])) for column in cursor.description or []])
-        sent = 0
-        while rows := cursor.fetchmany(min(PIECE, max_rows - sent)) if sent < max_rows else []:
-            max_bytes -= _send(out, "rows", rows)
-            sent += len(rows)
-            if max_bytes < 0:
-                raise StoreError(f"the first {sent} rows are already too much to send; choose fewer or shorter columns")
-        return bool(cursor.fetchone())
+        return give(connection)
     finally:
         timer.cancel()
+
+
+def _give_rows(connection: duckdb.DuckDBPyConnection, out: BinaryIO, sql: str, max_rows: int, max_bytes: int) -> bool:
+    """Send columns and rows; whether there were more than `max_rows`."""
+    cursor = connection.execute(sql)
+    _send(out, "columns", [(column[0], str(column[1])) for column in cursor.description or []])
+    sent = 0
+    while rows := cursor.fetchmany(min(PIECE, max_rows - sent)) if sent < max_rows else []:
+        max_bytes -= _send(out, "rows", rows)
+        sent += len(rows)
+        if max_bytes < 0:
+            raise StoreError(f"the first {sent} rows are already too much to send; choose fewer or shorter columns")
+    return bool(cursor.fetchone())
 
 
 def checked(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[set[str], set[str] | None]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
+from app import answer_file
 from app.palette import LIGHT
 from app.views import sql as view
+from core.runs.folders import run_info
 from core.store.queries.ready import READY, ready, statement
 from core.store.sql import Result
 from tests.app.conftest import texts
@@ -42,6 +44,15 @@ def test_more_rows_than_the_limit_are_cut_and_it_says_so(states, open_page):
     at = run(open_page("sql", run="finished", rows="100"), "SELECT * FROM range(5000)")
     assert len(at.dataframe[0].value) == 100
     assert "The first 100\u00a0rows of more: the limit was 100" in texts(at)
+
+
+def test_the_file_of_an_answer_has_every_row_as_the_store_has_it(states, monkeypatch):
+    infos = [run_info(states / "finished")]
+    made = answer_file._made(infos, "SELECT '=1+1' AS a, 'x\u202e' AS b FROM range(3000)", "CSV")
+    assert made.decode().splitlines() == ["a,b", *["'=1+1,x\u202e"] * 3000]
+    assert answer_file._made(infos, "SELECT nope FROM metrics", "JSON").startswith("Binder Error")
+    monkeypatch.setattr(answer_file, "MOST_BYTES", 1000)
+    assert "larger than 0 MB" in answer_file._made(infos, "SELECT * FROM range(3000)", "JSON")
 
 
 def test_an_error_is_one_sentence_that_says_where(states, open_page):

@@ -253,6 +253,15 @@ def test_sql_runs_when_asked_and_not_before(show: Callable[..., Page], lab: Lab)
     assert [point["x"] for point in drawn] == stored["step"].tolist()
     assert [point["y"] for point in drawn] == pytest.approx(stored["entropy"].tolist(), rel=1e-6)
     expect(page.get_by_text(re.compile(r"\d+\srows, in ")).first).to_be_visible()
+    page.locator(".st-key-download-sql").get_by_test_id("stPopoverButton").first.click()
+    page.get_by_role("button", name="CSV", exact=True).click()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name=re.compile("Save CSV")).click()
+    assert saved.value.suggested_filename == f"{GRPO}-sql.csv"
+    rows = lab.df(
+        "SELECT DISTINCT step, polarity FROM summary WHERE run = ? AND field = 'entropy' AND split = 'train'", [GRPO]
+    )
+    assert len(saved.value.path().read_text(encoding="utf-8").splitlines()) == 1 + len(rows)
 
 
 @pytest.mark.parametrize("name", ["tokens", "polarity"])
