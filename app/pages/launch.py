@@ -10,7 +10,7 @@ from app import actions, data, forms, memory_plan, method_forms, model_forms, ta
 from app.draft import Draft, read_draft
 from app.inert import inert_markdown, visible
 from app.views.setting import Setting
-from app.views.settings import ADVANCED, ESSENTIAL
+from app.views.settings import ADVANCED, CURVES, ESSENTIAL
 from app.words import count, duration, number
 from core.advantage import Method
 from core.advantage.registry import BASES, WEIGHTS
@@ -18,6 +18,7 @@ from core.config import ConfigError, ExperimentConfig, dump
 from core.runs import RunError, command_for
 from core.runs.create import bytes_needed, check_machine, check_space
 from core.runs.locks import visible_gpus
+from core.runs.sinks import PACKAGES, installed
 
 
 def page() -> None:
@@ -109,6 +110,15 @@ def _advanced(draft: Draft) -> None:
         for title, group in ADVANCED.items():
             st.markdown(f"**{title}**")
             _settings(draft, group)
+            if title == CURVES:
+                _missing_sinks()
+
+
+def _missing_sinks() -> None:
+    """What would have to be installed first."""
+    missing = [command for name, command in PACKAGES.items() if not installed(name)]
+    if missing:
+        st.caption("Not installed here yet: " + ", ".join(f"`{command}`" for command in missing))
 
 
 def _summary(draft: Draft) -> None:

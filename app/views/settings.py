@@ -27,6 +27,7 @@ ESSENTIAL = (
         0.05, 5.0, 0.1),
 )  # fmt: skip
 
+CURVES = "Curves elsewhere"
 ADVANCED: dict[str, tuple[Setting, ...]] = {
     "Labels and rewards": (
         Setting("correct_threshold", "Correct from", "float",
@@ -165,7 +166,7 @@ ADVANCED: dict[str, tuple[Setting, ...]] = {
         Setting("checkpoint.exact", "Resume exactly", "flag",
             "Refuse to resume with another machine, thread count, torch or engine, where rounding differs."),
     ),
-    "Curves elsewhere": (
+    CURVES: (
         Setting("log_to.tensorboard", "TensorBoard", "flag",
             "Also write the curves as event files into the run's folder. Needs the package tensorboard."),
         Setting("log_to.wandb", "Weights & Biases", "flag",

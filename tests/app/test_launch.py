@@ -286,3 +286,10 @@ def test_several_gpus_are_offered_and_one_click_takes_them(no_runs, open_page, m
     assert "trained by 3 processes together" in texts(at)
     assert "gpus" not in [button.key for button in at.button]
     assert "gpus" not in [button.key for button in open_page("launch", preset="grpo", set='device="cpu"').button]
+
+
+def test_sinks_that_are_not_installed_are_said_with_their_command(no_runs, open_page, monkeypatch):
+    monkeypatch.setattr("core.runs.sinks.installed", lambda name: name == "wandb")
+    said = texts(open_page("launch"))
+    assert 'Not installed here yet: `pip install "tensorboard' in said and 'pip install "trackio' in said
+    assert 'pip install "wandb' not in said

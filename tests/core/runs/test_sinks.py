@@ -141,6 +141,8 @@ def test_wandb_without_a_key_writes_beside_the_run(tmp_path, monkeypatch):
     assert fed(run, wandb=True) == []
     (file,) = run.glob("wandb/offline-run-*/*.wandb")
     assert run.name in file.name and b"train/reward" in file.read_bytes()
+    assert fed(run, start=2, steps=2, wandb=True) == []
+    assert len(list(run.glob(f"wandb/offline-run-*-{run.name}/*.wandb"))) == 2, "two parts of one run, for wandb sync"
 
 
 def test_trackio_keeps_the_numbers_on_this_machine(tmp_path, monkeypatch):
@@ -155,3 +157,6 @@ def test_trackio_keeps_the_numbers_on_this_machine(tmp_path, monkeypatch):
     assert fed(tmp_path / "a-run", trackio=True, project="mine") == []
     logged = storage.SQLiteStorage.get_logs("mine", "a-run")
     assert [(row["step"], row["train/reward"]) for row in logged] == [(0, 0.0), (1, 0.1), (2, 0.2)]
+    assert fed(tmp_path / "a-run", start=3, steps=2, trackio=True, project="mine") == []
+    logged = storage.SQLiteStorage.get_logs("mine", "a-run")
+    assert [row["step"] for row in logged] == [0, 1, 2, 3, 4], "a resumed run is the same one there"
