@@ -48,7 +48,7 @@ def verdict(frame: pd.DataFrame, where: str, trained: bool) -> str:
     """The string that each polarity pushes hardest; Markdown, token texts inert."""
     words = []
     for polarity, side in ((1, "Right"), (-1, "Wrong")):
-        own = frame[(frame["polarity"] == polarity) & frame["rank"].notna()]
+        own = frame[(frame["polarity"] == polarity) & frame["rank"].notna() & frame["push"].notna()]
         if own.empty:
             words.append(f"{side} answers push nothing.")
             continue

@@ -76,13 +76,14 @@ def stored_batch(lab: StepLab, config: RunConfig, split: str = "train") -> tuple
         return _without_tokens(lab.step, rollouts, config)
     row = {key: i for i, key in enumerate(zip(group.tolist(), rollout.tolist(), strict=True))}
     n, width = len(group), int(length.max())
+    not_whole = StoreError(f"{where}: the tokens do not fit the rollouts' lengths; the step is not whole")
+    if len(row) != n or length.min() < 0 or len(tokens["position"]) != length.sum(dtype=np.int64):
+        raise not_whole  # before lengths that nothing bears out ask for memory
     mask = np.arange(width) < length[:, None]
-    whole = len(row) == n and (length >= 0).all() and len(tokens["position"]) == mask.sum()
     for name, values in (("group", group), ("rollout", rollout), ("position", None)):
-        expected = np.nonzero(mask)[1] if values is None else np.repeat(values, np.maximum(length, 0))
-        whole = whole and np.array_equal(tokens[name], expected)
-    if not whole:
-        raise StoreError(f"{where}: the tokens do not fit the rollouts' lengths; the step is not whole")
+        expected = np.nonzero(mask)[1] if values is None else np.repeat(values, length)
+        if not np.array_equal(tokens[name], expected):
+            raise not_whole
     trained = _trained(tokens["kept"], mask) if config.imported and not selects(config.build_method()) else None
     padded = {}
     for name in INPUTS:

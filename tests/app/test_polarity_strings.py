@@ -63,6 +63,10 @@ def test_changes_that_were_not_recorded_have_no_column():
     assert "Δ log p" not in view.lists(frame(change=None), LIGHT, WHERE)
 
 
+def test_without_any_finite_push_nothing_is_said_to_push():
+    assert "Right answers push nothing. Wrong answers push nothing." in view.verdict(frame(push=np.nan), "", True)
+
+
 def test_verdict_names_the_hardest_push_and_what_is_left():
     words = view.verdict(frame(), "steps 3 to 4", True)
     assert "Right answers reinforce **“␣so␣”** most: push +8 over 20\u00a0tokens." in words

@@ -28,6 +28,13 @@ KEYS = {
     "tokens": schema.KEYS, "summary": ("step", "split", "polarity", "bin", "field"),
     "positions": ("step", "split", "polarity", "bin"), "strings": ("step", "split", "polarity", "token_id", "token"),
 }  # fmt: skip
+MOST = {("rollouts", "length"): 2**24, ("evals", "rollouts"): 100_000, ("evals", "k"): 100_000}
+"""Of counts that pages make room for."""
+WRONG_COUNTS = """
+SELECT count(*) FROM (SELECT step, split, "group", n FROM groups) FULL JOIN
+(SELECT step, split, "group", count(*) AS there FROM rollouts GROUP BY ALL) USING (step, split, "group")
+WHERE n IS DISTINCT FROM there
+"""
 _UNNAMED = {"strings": ("token_id",)}
 """Keys that may be null."""
 
@@ -45,6 +52,8 @@ def check_tables(lab: Lab, folder: Path) -> None:
             _check_table(lab, source, table, file, sorted(packed.steps))
         elif file.exists():
             raise BundleError(f"{PACKED}/{file.name}: {layout.TABLE_LIST} says that it has no rows")
+    if bad := _one(lab, WRONG_COUNTS):
+        raise BundleError(f"{PACKED}/groups.parquet: {bad:,} of its groups have other rollouts than they say")
 
 
 def _check_table(lab: Lab, source: Source, table: str, file: Path, steps: list[int]) -> None:
@@ -67,6 +76,10 @@ def _check_table(lab: Lab, source: Source, table: str, file: Path, steps: list[i
     wrong += [f"{identifier(key)} < 0" for key in keys if key in ("group", "rollout", "position", "bin")]
     if bad := _one(lab, f"SELECT count(*) FROM {table} WHERE {' OR '.join(wrong)}", [steps]):
         raise BundleError(f"{name}: {bad:,} of its rows are of no step, split or place that a run has")
+    for column in (column for known, column in MOST if known == table and column in there):
+        most = MOST[table, column]
+        if _one(lab, f"SELECT count(*) FROM {table} WHERE {column} NOT BETWEEN 0 AND {most}"):
+            raise BundleError(f"{name}: {column} is not between 0 and {most:,} everywhere")
     listed = ", ".join(map(identifier, keys))
     if _one(lab, f"SELECT count(*) FROM (SELECT 1 FROM {table} GROUP BY {listed} HAVING count(*) > 1)"):
         raise BundleError(f"{name}: holds rows twice")

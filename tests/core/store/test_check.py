@@ -123,6 +123,11 @@ def test_progress_is_told_after_every_step(run_dir: Path) -> None:
         ("tokens", lambda t: t.slice(1), "the tokens do not fit the rollouts' lengths"),
         ("tokens", lambda t: pa.concat_tables([t, t.slice(0, 1)]), "the tokens do not fit the rollouts' lengths"),
         ("tokens", column("position", lambda v: pc.add(v, 1)), "the tokens do not fit the rollouts' lengths"),
+        (
+            "rollouts",
+            column("length", fill(2**31 - 1)),
+            "the tokens do not fit the rollouts' lengths",
+        ),  # and no memory is asked for
         ("tokens", column("sampler_logprob", lambda v: pc.multiply(v, pa.scalar(0, pa.float32()))), "is"),
         ("rollouts", column("polarity", pc.negate), "polarity is"),
         ("rollouts", column("reward", nudge(0.25)), "advantage is"),
