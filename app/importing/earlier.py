@@ -10,7 +10,7 @@ from app import data, urls
 from app.importing import report
 from app.importing.preview import start
 from app.importing.source import at_the_machine
-from app.importing.told import manifest_of
+from app.importing.told import manifest_of, told
 from app.inert import inert_markdown
 from app.words import age, count
 from core.importers.jobs import Asked
@@ -54,22 +54,23 @@ def chosen() -> None:
 
 
 def _row(info: RunInfo, manifest: Manifest | None, newest: bool) -> None:
-    left, right = st.columns([3, 1], vertical_alignment="center")
-    about = ["from elsewhere"]
+    about = [told(info)]
     if manifest is not None:
         size = f"{count(manifest.steps, 'step')}, {count(manifest.rollouts, 'rollout')}"
-        label, source = inert_markdown(manifest.label), inert_markdown(manifest.source)
-        about = [f"{label} · {size} · {age(manifest.imported)}", source]
-    lines = "  \n".join(f":small[:gray[{line}]]" for line in about)
-    left.markdown(f"**{inert_markdown(info.name)}**  \n{lines}")
-    with right.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"):
-        urls.link("imports", "What was taken", icon=":material/fact_check:", run=info.id)
-        urls.link("tokens", "Tokens", icon=":material/grid_on:", run=info.id)
+        about = [f"{told(info)} · {size} · {age(manifest.imported)}", inert_markdown(manifest.source)]
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        lines = "  \n".join(f":small[:gray[{line}]]" for line in about)
+        st.markdown(f"**{inert_markdown(info.name)}**  \n{lines}", width="stretch")
         if manifest is not None and newest and _there(info, manifest):
             st.button(
                 "Import again", key=f"again:{info.id}", icon=":material/refresh:", type="tertiary", on_click=start,
                 args=(Asked(manifest.source, manifest.format),), help="What is new in the files joins the run",
             )  # fmt: skip
+        st.button(
+            "What was taken", key=f"taken:{info.id}", icon=":material/fact_check:", type="tertiary",
+            on_click=urls.set_params, kwargs={"run": info.id, "job": None},
+        )  # fmt: skip
+        urls.link("tokens", "Tokens", icon=":material/grid_on:", run=info.id)
 
 
 def _there(info: RunInfo, manifest: Manifest) -> bool:

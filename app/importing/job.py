@@ -77,7 +77,7 @@ def _ended(job: Job) -> None:
         else:
             widgets.verdict(inert_markdown(job.error), "bad")
         with st.container(horizontal=True, gap="small"):
-            if not job.asked.origin and at_the_machine():
+            if not (job.asked.origin or job.made.get("opened")) and at_the_machine():
                 label = "Import again" if job.state == "done" else "Try again"
                 st.button(
                     label, key="import:again", icon=":material/refresh:", on_click=start, args=(job.asked,),

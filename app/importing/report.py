@@ -62,7 +62,7 @@ def _taken(manifest: Manifest) -> str:
     pieces = [count(manifest.steps, "step"), count(manifest.rollouts, "rollout")]
     pieces += [count(manifest.tokens, "token")] if manifest.tokens else ["no tokens"]
     label, source = inert_markdown(manifest.label), inert_markdown(manifest.source)
-    return f"{', '.join(pieces)} from {label}, {source}, {age(manifest.imported)}."
+    return f"{', '.join(pieces)}; from {label}: {source}, {age(manifest.imported)}."
 
 
 def _fits(manifest: Manifest) -> None:
@@ -95,7 +95,7 @@ def _reasons(manifest: Manifest) -> None:
     if notes := manifest.notes:
         title = f"{count(len(notes), 'remark')} on the files"
         with st.expander(title, icon=":material/info:", expanded=len(notes) < 4):
-            st.markdown("\n".join(f"- {inert_markdown(note)}" for note in notes[:MOST_NOTES]))
+            st.markdown("\n".join(f"- {_plain(note)}" for note in notes[:MOST_NOTES]))
             if len(notes) > MOST_NOTES:
                 st.caption(f"The report has the other {len(notes) - MOST_NOTES}.")
 
@@ -104,4 +104,9 @@ def _table(manifest: Manifest) -> Iterator[str]:
     yield from ("| reason | rows | first |", "|:--|--:|:--|")
     for reason, rows in sorted(manifest.refused.items(), key=lambda item: -item[1])[:MOST_NOTES]:
         first = inert_markdown(manifest.examples.get(reason, ""))
-        yield f"| {inert_markdown(reason)} | {rows:,} | {first} |"
+        yield f"| {_plain(reason)} | {rows:,} | {first} |"
+
+
+def _plain(text: str) -> str:
+    """A sentence of the importer without its marks of code, which an escaped text would show."""
+    return inert_markdown(text.replace("`", ""))

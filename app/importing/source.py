@@ -99,6 +99,8 @@ def _keep(files: list[UploadedFile]) -> tuple[Path, Kept | str]:
 
 def _said(kept: Kept) -> None:
     more = []
+    if kept.files == 1 and not kept.left_out and not kept.pickles:
+        return
     if kept.left_out:
         more.append(f"{count(kept.left_out, 'file')} of other kinds left out")
     if kept.pickles:

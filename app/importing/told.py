@@ -21,15 +21,19 @@ def origin_of(info: RunInfo) -> Origin | None:
     return _read_origin(*mark) if (mark := _mark(info, OPENED)) else None
 
 
+def lacking(info: RunInfo) -> str:
+    """What an imported run's files did not have, in words. Markdown, "" for nothing."""
+    manifest = manifest_of(info)
+    return inert_markdown("; ".join(manifest.lacking())) if manifest else ""
+
+
 def told(info: RunInfo) -> str:
-    """Where an imported run came from and what it lacks, one line of Markdown; "" for any other."""
+    """Where an imported run came from, a few words of Markdown; "" for any other."""
     if not info.imported:
         return ""
     said, manifest, sent = [], manifest_of(info), origin_of(info)
     if manifest:
         said.append(f"from {inert_markdown(manifest.label)}")
-        if lacks := manifest.lacking():
-            said.append(f"not in its files: {inert_markdown('; '.join(lacks))}")
     if sent:
         said.append(f"sent by another lab, where it is {inert_markdown(sent.run)}")
     return " · ".join(said) or "from elsewhere"

@@ -12,7 +12,7 @@ import streamlit as st
 
 from app import actions, adapter_download, bundle_download, data, examples, urls, widgets
 from app.guard import guarded
-from app.importing.told import told
+from app.importing.told import lacking, told
 from app.inert import inert_markdown, visible
 from app.words import age, count, duration, number
 from core.runs import RunInfo, runs_option
@@ -255,7 +255,10 @@ def _row(info: RunInfo) -> None:
         with st.popover("", icon=":material/more_vert:", type="tertiary", help="What can be done with it"):
             _menu(info)
     if info.imported:
-        st.caption(told(info))
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            lacks = lacking(info)
+            st.caption(told(info), help=f"Not in its files: {lacks}" if lacks else None)
+            urls.link("imports", "What was taken", run=info.id)
     if info.error:
         st.markdown(f":red[:material/error: {inert_markdown(info.error)}]")
 

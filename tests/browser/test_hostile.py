@@ -14,6 +14,8 @@ from playwright.sync_api import Dialog, Page, expect
 from app.pages.polarity import PARTS
 from app.tokens.find import FINDS
 from core.config import read_run
+from core.importers.formats import all_formats, find
+from core.importers.write import bring_in
 from core.store import SplitRecord, write_step
 from tests.browser.conftest import Served, serve
 from tests.browser.hostile import HOSTILE
@@ -68,6 +70,9 @@ ADDRESSES = {
     "compare, an unreadable config": "compare?run=evil&run=odd",
     "compare, an experiment": f"compare?experiment={quote(EVIL)}",
     "compare, side by side": "compare?run=evil&run=good&side=evil&side=good&colour=entropy&metric=entropy",
+    "import": "imports?run=imported",
+    "import, nonsense": f"imports?run={quote(EVIL)}&way=machine&path={quote(EVIL)}&job={quote('evil')}",
+    "an import in Tokens": "tokens?run=imported",
     "sql": "sql?run=evil&sql=%3Cscript%3Ewindow.hit%3D1%3C%2Fscript%3E&ready=%3Cimg%20src%3Dx%3E%20%24%24x%24%24",
     "address": "live?run=%3Cimg%20src%3Dx%20onerror%3D%22window.hit%3D1%22%3E!%5Bi%5D(http%3A%2F%2Fevil.example%2Fp)",
     "change": "launch?set=%24%24x%24%24%20%3Asmile%3A%20http%3A%2F%2Fevil.example",
@@ -83,8 +88,19 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     config = yaml.safe_load((odd / "config.yaml").read_text(encoding="utf-8"))
     config |= {"method": EVIL, "task": {"name": EVIL}, "seed": EVIL, EVIL: EVIL}
     (odd / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    _imported(root / "runs", root / "trainer")
     with serve(root / "runs", root / "locks") as served:
         yield served
+
+
+def _imported(root: Path, trainer: Path) -> None:
+    """Somebody's rollouts, of which the second is refused with a reason that quotes it."""
+    row = {"input": EVIL, "output": EVIL, "gts": EVIL, "score": 1.0, "step": 1, EVIL: 1.0}
+    trainer.mkdir()
+    lines = [json.dumps(row), json.dumps(row | {"output": "evil", "score": 0.0}), json.dumps(row | {"score": EVIL})]
+    (trainer / "1.jsonl").write_text("\n".join(lines))
+    found = find(trainer)
+    bring_in(root, all_formats()[found.format], found, name=EVIL[:100]).path.rename(root / "imported")
 
 
 def _evil_run(root: Path, name: str) -> Path:
