@@ -74,13 +74,17 @@ def answers(
     The length leads to `link(rollout)`, if given. Where tokens were not kept, the plain text stands in. Of more than
     `most` tokens, each answer's first ones are coloured. Everything foreign goes through `inert_html`.
     """
-    end = int(rollouts["length"].fillna(0).max()) if len(tokens) <= most else max(most // len(rollouts), 1)
+    longest = int(max(rollouts["length"].fillna(0), default=0))
+    end = longest if len(tokens) <= most else max(most // max(len(rollouts), 1), 1)
     tokens = tokens.assign(_value=values(tokens, field))
     by_rollout = dict(list(tokens.groupby("rollout"))) if len(tokens) else {}
     rows = rollouts.sort_values(["correct", "rollout"], ascending=[False, True])
     cells = []
     for row in rows.itertuples():
-        sign = 1 if row.correct else -1
+        sign, verdict = (1, "correct") if said(row.correct) else (-1, "wrong")
+        mark, hue = SIGN[sign], theme.polarity(sign)
+        if pd.isna(row.correct):
+            mark, verdict, hue = "?", "neither right nor wrong in the store", theme.muted
         own = by_rollout.get(row.rollout)
         if own is None:
             words = inert_html(row.text)
@@ -95,7 +99,7 @@ def answers(
             href = inert_html(link(int(row.rollout)))
             note = f'<a href="{href}" target="_self" style="color:inherit" title="Open token by token">{note}</a>'
         cells.append(
-            f'<b style="color:{theme.polarity(sign)}" title="{"correct" if sign > 0 else "wrong"}">{SIGN[sign]}</b>'
+            f'<b style="color:{hue}" title="{verdict}">{mark}</b>'
             f'<div class="say">{words}</div><span class="n" style="color:{theme.muted}">{note}</span>'
         )
     cut = f"Only the first {count(end, 'token')} of each answer are coloured." if len(tokens) > most else ""

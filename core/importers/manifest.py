@@ -145,5 +145,5 @@ def from_json(text: str) -> Manifest:
         values["examples"] = {str(reason): str(where) for reason, where in values["examples"].items()}
         values["places"] = {file: Place(**place) for file, place in (values["places"] or {}).items()}
         return Manifest(**values)
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError("not the manifest of an import") from error

@@ -18,6 +18,9 @@ from core.importers.formats._values import SHOWN_IDS
 
 FILE = "tokenizer.json"
 LARGEST = 256 * 2**20
+LONGEST = 10_000
+"""Characters of a token: a model's longest have some hundred."""
+NAME_ONE = "name the folder of the model that sampled"
 _IDS = re.compile(re.escape(SHOWN_IDS) + r"\d{1,9}(?: \d{1,9})*")
 
 
@@ -85,12 +88,23 @@ class Speller:
             return piece
         if piece.startswith("\u2581"):  # decoding one SentencePiece token alone would lose its leading space
             return piece.replace("\u2581", " ")
-        text = self._tokenizer.decode([token], skip_special_tokens=False)
+        (text,) = self._decoded([[token]], skip=False)
+        if len(text) > LONGEST:
+            raise ImportFailed(f"the tokenizer {self.name} spells one token with {len(text):,} characters: {NAME_ONE}")
         return piece if not text or "\ufffd" in text else text
 
     def _texts(self, rows: list[list[int]], skip: bool) -> list[str]:
         rows = [[token for token in own if token is not None and token >= 0] for own in rows]
-        return self._tokenizer.decode_batch(rows, skip_special_tokens=skip)
+        return self._decoded(rows, skip)
+
+    def _decoded(self, rows: list[list[int]], skip: bool) -> list[str]:
+        """Raises ImportFailed where the tokenizer's own settings break its library, which says so by no Exception."""
+        try:
+            return self._tokenizer.decode_batch(rows, skip_special_tokens=skip)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
+                raise
+            raise ImportFailed(f"the tokenizer {self.name} cannot spell its tokens: {NAME_ONE}") from error
 
     def _prompts(self, table: pa.Table) -> pa.Table:
         """Prompts that a reader could show as ids alone."""

@@ -8,8 +8,8 @@ A process that died cannot say so, so readers derive `failed` (and `stopping`, `
 from __future__ import annotations
 
 import json
-import math
 import os
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -65,6 +65,11 @@ class Status:
         return here and machine.same_process(self.pid or 0, self.pid_started)
 
 
+_MOST_STEPS = 2**62
+_LATEST = 2.5e11
+"""Seconds since the epoch, before the year 10000: no clock shows later times."""
+
+
 def read_status(run_dir: Path) -> Status | None:
     """The status as written; None if there is none that can be read. Fields of the wrong type get their defaults."""
     try:
@@ -85,12 +90,16 @@ def _fits(name: str, value: Any) -> bool:
     if name in ("state", "message", "error", "host", "boot_id", "label", "experiment_name", "look_for"):
         return isinstance(value, str)
     if name in ("step", "total", "pid"):
-        return (isinstance(value, int) and not isinstance(value, bool)) or (value is None and name == "pid")
+        whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MOST_STEPS
+        return whole or (value is None and name == "pid")
+    if name in ("heartbeat", "created", "started", "finished") and _is_number(value):
+        return abs(value) < _LATEST
     return _is_number(value) or (value is None and name in ("started", "finished", "eta_s", "step_s"))
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether it is a finite number that a float can hold: JSON has whole numbers of any length."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def write_status(run_dir: Path, status: Status | Mapping[str, Any]) -> None:

@@ -111,7 +111,10 @@ def write_sealed(path: Path, lab: Lab, times: dict[int, int]) -> None:
                     f"WHERE step BETWEEN {chunk[0]} AND {chunk[-1]} ORDER BY {order}"
                 )
         connection.execute(f"CREATE TABLE writing.main.{SEALED_STEPS} (step BIGINT, mtime_ns BIGINT)")
-        connection.executemany(f"INSERT INTO writing.main.{SEALED_STEPS} VALUES (?, ?)", list(times.items()))
+        connection.execute(
+            f"INSERT INTO writing.main.{SEALED_STEPS} SELECT unnest(?::BIGINT[]), unnest(?::BIGINT[])",
+            [list(times), list(times.values())],
+        )
         connection.execute("CHECKPOINT writing")
         connection.execute("DETACH writing")
     finally:

@@ -34,3 +34,15 @@ def test_of_many_tokens_each_answer_has_its_first_ones_coloured_and_all_of_its_t
     assert all(f"&lt;b{rollout}-{i}&gt;" in cut for rollout in range(SIZE) for i in range(LENGTH))
     assert "<b0" not in cut
     assert len(cut) < len(html(most=SIZE * LENGTH)) / 2
+
+
+def test_answers_without_a_verdict_and_no_answers_at_all_are_drawn() -> None:
+    """As a run from elsewhere may have them."""
+    rollouts = pd.DataFrame({
+        "rollout": range(2), "correct": pd.array([None, True], "boolean"), "length": [3, 3], "truncated": False,
+        "text": ["<i>", "b"],
+    })  # fmt: skip
+    tokens = pd.DataFrame({"rollout": [], "token": [], "advantage": []})
+    drawn = probes.answers(rollouts, tokens, probes.COLOURS["advantage"], 1.0, LIGHT)
+    assert ">?</b>" in drawn and "&lt;i&gt;" in drawn and 'title="wrong"' not in drawn
+    assert "<b" not in probes.answers(rollouts.iloc[:0], tokens, probes.COLOURS["advantage"], 1.0, LIGHT)

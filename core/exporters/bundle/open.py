@@ -117,6 +117,7 @@ def _open(file: Path, root: Path, hidden: Path) -> Path:
     (made / OPENED).write_text(json.dumps(asdict(about), indent=1) + "\n", encoding="utf-8", errors="replace")
     for written in made.rglob("*"):
         flush(written)
+    _refuse_if_here(root, came, contents)  # another copy of the file may have been opened meanwhile
     for run_id in _ids(contents.run):
         path = root / run_id
         if os.path.lexists(path) or (EXAMPLES / run_id).exists():

@@ -5,8 +5,8 @@ nothing may be left that names code or was never checked. Each is read as data a
 from __future__ import annotations
 
 import json
-import math
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -137,7 +137,8 @@ def _typed(said: Manifest | Fit) -> bool:
     wanted = {"str": str, "float": int | float, "int": int, "bool": bool}
     kinds = {field.name: wanted[field.type] for field in fields(said) if field.type in wanted}
     return all(
-        isinstance(value := getattr(said, name), kind) and (kind is bool or not isinstance(value, bool))
+        isinstance(value := getattr(said, name), kind)
+        and (kind in (bool, str) or (not isinstance(value, bool) and abs(value) <= sys.float_info.max))
         for name, kind in kinds.items()
     )
 
@@ -195,7 +196,7 @@ def made_with(folder: Path) -> dict[str, str]:
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= sys.float_info.max
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ more than there is in the file. Parquet lets a small file stand for billions of 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,9 @@ KEYS = {
 MOST = {("rollouts", "length"): 2**24, ("evals", "rollouts"): 100_000, ("evals", "k"): 100_000}
 """Of counts that pages make room for."""
 WRONG_COUNTS = """
-SELECT count(*) FROM (SELECT step, split, "group", n FROM groups) FULL JOIN
+SELECT count(*) FROM groups LEFT JOIN
 (SELECT step, split, "group", count(*) AS there FROM rollouts GROUP BY ALL) USING (step, split, "group")
-WHERE n IS DISTINCT FROM there
+WHERE n IS DISTINCT FROM coalesce(there, 0)
 """
 _UNNAMED = {"strings": ("token_id",)}
 """Keys that may be null."""
@@ -52,8 +53,23 @@ def check_tables(lab: Lab, folder: Path) -> None:
             _check_table(lab, source, table, file, sorted(packed.steps))
         elif file.exists():
             raise BundleError(f"{PACKED}/{file.name}: {layout.TABLE_LIST} says that it has no rows")
+    _check_belonging(lab, packed.files, packed.steps)
     if bad := _one(lab, WRONG_COUNTS):
         raise BundleError(f"{PACKED}/groups.parquet: {bad:,} of its groups have other rollouts than they say")
+
+
+def _check_belonging(lab: Lab, tables: Collection[str], steps: Collection[int]) -> None:
+    """Every step that is listed has rows, every rollout its group, and every token its rollout."""
+    every = " UNION ".join(f"SELECT step FROM {table}" for table in schema.TABLES if table in tables)
+    there = _one(lab, f"SELECT count(*) FROM ({every})") if every else 0
+    if there != len(steps):
+        raise BundleError(f"{layout.TABLE_LIST}: names {len(steps):,} steps, and the tables have rows of {there:,}")
+    for table, owner in (("tokens", "rollouts"), ("rollouts", "groups")):
+        if table in tables:
+            own = ", ".join(map(identifier, KEYS[owner]))
+            lost = f"SELECT DISTINCT {own} FROM {table} EXCEPT SELECT {own} FROM {owner}"
+            if bad := _one(lab, f"SELECT count(*) FROM ({lost})"):
+                raise BundleError(f"{PACKED}/{table}.parquet: holds {table} of {bad:,} {owner} that the run lacks")
 
 
 def _check_table(lab: Lab, source: Source, table: str, file: Path, steps: list[int]) -> None:

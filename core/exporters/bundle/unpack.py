@@ -59,7 +59,9 @@ def unpack(file: Path, folder: Path) -> Contents:
             contents, files = _parsed(raw, run, file)
             if set(files) != set(entries):
                 other = sorted(set(files) ^ set(entries))[0]
-                raise BundleError(f"{file.name}: is not whole: {layout.CONTENTS} and its files disagree about {other}")
+                raise BundleError(
+                    f"{file.name}: is not whole: {layout.CONTENTS} and its files disagree about {other[:80]!a}"
+                )
             for name in layout.FOLDERS:
                 (folder / name).mkdir(parents=True)
             for name, entry in entries.items():

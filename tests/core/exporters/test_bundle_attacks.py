@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import stat
 import struct
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from core.exporters.bundle import BundleError, layout, open_bundle, write_bundle
+from core.exporters.bundle import open as opening
 from core.runs.folders import run_info
 from tests.core.exporters.bundles import RUN, bundle, contents, files_of, nothing_left, refused, send
 
@@ -81,9 +84,9 @@ def test_no_name_twice_nothing_missing_nothing_more_than_was_said(files: Files, 
     file = tmp_path / "a.zip"
     refused(bundle(file, files, extra=[(odd("config.yaml"), b"x: 1")]), root, "holds config.yaml twice")
     without = {name: data for name, data in files.items() if name != "log.txt"}
-    refused(bundle(file, without, extra=[(odd("log.txt"), b"x")]), root, "disagree about log.txt")
+    refused(bundle(file, without, extra=[(odd("log.txt"), b"x")]), root, "disagree about .log.txt")
     listed = json.loads(contents(files))["files"]
-    refused(bundle(file, without, files=listed), root, "disagree about log.txt")
+    refused(bundle(file, without, files=listed), root, "disagree about .log.txt")
     for name in ("config.yaml", "schema.json", "status.json", "tables/pack.json"):
         refused(bundle(file, {k: v for k, v in files.items() if k != name}), root, f"{name} is missing")
     refused(bundle(file, {k: v for k, v in files.items() if k != "tables/tokens.parquet"}), root, "tokens.parquet")
@@ -173,4 +176,20 @@ def test_random_damage(sent: Path, root: Path, tmp_path: Path) -> None:
 def test_what_a_killed_opening_left_is_cleared(sent: Path, root: Path) -> None:
     (root / ".opening-0123" / "came").mkdir(parents=True)
     open_bundle(sent, root)
+    assert [path.name for path in root.iterdir()] == [RUN]
+
+
+def test_two_copies_that_are_opened_at_once_are_one_run(
+    sent: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy, write_tables = Path(shutil.copy(sent, tmp_path / "copy.zip")), opening._write_tables
+
+    def meanwhile(*args: Any) -> None:
+        monkeypatch.setattr(opening, "_write_tables", write_tables)
+        open_bundle(copy, root)
+        write_tables(*args)
+
+    monkeypatch.setattr(opening, "_write_tables", meanwhile)
+    with pytest.raises(BundleError, match="open already"):
+        open_bundle(sent, root)
     assert [path.name for path in root.iterdir()] == [RUN]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import os
 import random
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -201,3 +204,36 @@ def test_papers_that_are_not_there_are_said(tmp_path: Path) -> None:
         papers.status(tmp_path)
     with pytest.raises((BundleError, StoreError), match="missing"):
         papers.write_schema(tmp_path, tmp_path, papers.config({}))
+
+
+def test_numbers_that_no_page_could_show_are_refused_or_left_out(files: Files, root: Path, tmp_path: Path) -> None:
+    """Whole numbers of any length, infinities and years that no clock has, wherever JSON holds a number."""
+    file, huge = tmp_path / "a.zip", 10**400
+    said = {"version": 1, "notes": [], "lacks": [], "refused": {}, "examples": {}, "fits": [], "places": None}
+    said |= dict.fromkeys(("format", "label", "source", "convention", "sentence", "tokenizer"), "x")
+    said |= dict.fromkeys(("imported", "steps", "rollouts", "tokens", "compared"), 1) | {"evaluation": False}
+    fit = {"name": "x", "label": "x", "largest": math.inf, "mean": 0.0, "within": 1.0}
+    for wrong in ({"refused": {"x": math.inf}}, {"imported": -math.inf}, {"steps": huge}, {"fits": [fit]}):
+        refused(
+            bundle(file, {**files, "import.json": json.dumps(said | wrong).encode()}), root, r"^import\.json: is not"
+        )
+    refused(bundle(file, {**files, "adapter/adapter_config.json": adapter_with(r=huge)}), root, "does not describe")
+    status = json.loads(files["status.json"]) | {"created": 1e300, "heartbeat": huge, "step": huge, "finished": -1e99}
+    info = run_info(open_bundle(bundle(file, {**files, "status.json": json.dumps(status).encode()}), root))
+    assert time.localtime(info.created) and time.localtime(info.updated) and info.step == 0
+
+
+def test_rows_belong_together_and_steps_have_some(files: Files, root: Path, tmp_path: Path) -> None:
+    file, pack = tmp_path / "a.zip", json.loads(files["tables/pack.json"])
+    listed = json.dumps(pack | {"steps": list(range(50_000))}).encode()
+    refused(
+        bundle(file, {**files, "tables/pack.json": listed}),
+        root,
+        "names 50,000 steps, and the tables have rows of 4",
+    )
+    for table, owner in (("rollouts", "rollout"), ("groups", "group")):
+        attack = table_with(table, owner, lambda rows, owner=owner: pc.add(rows[owner], pa.scalar(1000, pa.int32())))
+        refused(bundle(file, attack(files)), root, f"of [0-9]+ {table} that the run lacks")
+    names = {name: [len(data), hashlib.sha256(data).hexdigest()] for name, data in files.items()}
+    said = refused(bundle(file, files, files=names | {"\x1b[31m\n" + "a" * 9000: [1, "x"]}), root, "disagree about '")
+    assert "\x1b" not in said

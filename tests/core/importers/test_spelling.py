@@ -105,3 +105,19 @@ def test_pieces_of_characters_and_spaces_are_shown(tmp_path: Path) -> None:
     assert [speller.token(i) for i in (0, 1, 2, 3, 4, 99, -1)] == [" hi", "Ã", "©", " so", "<s>", "<99>", "<-1>"]
     assert speller._texts([[0, 1, 2, 4], []], skip=True) == [" hié", ""]
     assert np.isscalar(speller.unknown)
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [
+        {"type": "Strip", "content": "a", "start": 10**9, "stop": 10**9},  # its library panics
+        {"type": "Replace", "pattern": {"String": "a"}, "content": "x" * 20_000},
+    ],
+)
+def test_a_tokenizer_that_breaks_or_swells_while_it_spells_is_one_sentence(tmp_path: Path, decoder: object) -> None:
+    parts = dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor"))
+    model = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}
+    file = tmp_path / "tokenizer.json"
+    file.write_text(json.dumps(parts | {"version": "1.0", "added_tokens": [], "decoder": decoder, "model": model}))
+    with pytest.raises(ImportFailed, match=r"tokenizer tokenizer\.json (cannot spell|spells one).*: name the folder"):
+        Speller(file).token(0)
