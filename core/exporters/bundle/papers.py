@@ -36,6 +36,8 @@ _LAST_NAME = re.compile(r"[^/\\]*$")
 _LAYER = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 _VERSION = re.compile(r"[A-Za-z0-9_.+-]{1,40}")
 _LONGEST_ERROR = 500
+MOST_RANK, MOST_TARGETS, LARGEST_NUMBER = 65_536, 1000, 1e9
+"""Of an adapter's settings."""
 DEEPEST = 12
 """Levels of a config: the lab's own have four."""
 
@@ -154,10 +156,13 @@ def adapter_settings(folder: Path, run: RunConfig) -> dict[str, Any]:
     targets = [targets] if isinstance(targets, str) else targets
     fits = (
         data.get("peft_type") == "LORA"
-        and _number(data.get("r"))
+        and isinstance(data.get("r"), int)
+        and _number(data["r"], MOST_RANK)
+        and data["r"] >= 1
         and _number(data.get("lora_alpha"))
         and _number(data.get("lora_dropout", 0.0))
         and isinstance(targets, list)
+        and 0 < len(targets) <= MOST_TARGETS
         and all(isinstance(name, str) and _LAYER.fullmatch(name) for name in targets)
         and all(
             isinstance(pattern, dict)
@@ -195,8 +200,8 @@ def made_with(folder: Path) -> dict[str, str]:
     }
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= sys.float_info.max
+def _number(value: Any, most: float = LARGEST_NUMBER) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -179,6 +179,9 @@ def adapter_with(**changes: Any) -> bytes:
         ("adapter_config.json", adapter_with(modules_to_save=["lm_head"]), "does not describe a LoRA adapter"),
         ("adapter_config.json", adapter_with(target_modules="(a+)+$"), "does not describe a LoRA adapter"),
         ("adapter_config.json", adapter_with(r="4"), "does not describe a LoRA adapter"),
+        ("adapter_config.json", adapter_with(r=2.5), "does not describe a LoRA adapter"),
+        ("adapter_config.json", adapter_with(lora_alpha=1e308), "does not describe a LoRA adapter"),
+        ("adapter_config.json", adapter_with(target_modules=[]), "does not describe a LoRA adapter"),
     ],
 )
 def test_adapters_that_are_none(name: str, data: bytes, words: str, files: Files, root: Path, tmp_path: Path) -> None:
