@@ -110,7 +110,7 @@ def _options(source: Source, seen: Glimpse | None, form: str) -> Asked:
     if tokenizer or (seen and seen.ids_alone and at_the_machine()):
         with right:
             st.text_input(
-                "Tokenizer: the model's folder", placeholder="/home/me/models/Qwen2.5-0.5B",
+                "Tokenizer: the model's folder", placeholder="~/models/Qwen2.5-0.5B",
                 help="On this machine. The files have token ids without texts; the model's tokenizer.json spells them.",
                 **urls.bound("tokenizer", tokenizer),
             )  # fmt: skip

@@ -134,7 +134,7 @@ def _named() -> Source | None:
 
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.text_input(
-            "A folder or file of rollouts", key=key, on_change=look, placeholder="/home/me/output/completions",
+            "A folder or file of rollouts", key=key, on_change=look, placeholder="~/output/completions",
             help="On the machine that the lab runs on. A run that its trainer still writes can be imported again and "
             "again: what is new joins it.",
         )  # fmt: skip

@@ -35,7 +35,8 @@ def told(info: RunInfo) -> str:
     if manifest:
         said.append(f"from {inert_markdown(manifest.label)}")
     if sent:
-        said.append(f"sent by another lab, where it is {inert_markdown(sent.run)}")
+        there = f", where it is {inert_markdown(sent.run)}" if sent.run != info.id else ""
+        said.append(f"sent by another lab{there}")
     return " · ".join(said) or "from elsewhere"
 
 

@@ -24,7 +24,7 @@ from core.importers.spelling import Speller
 from core.importers.steps import Progress
 from core.importers.work import Import, Imported
 from core.runs.folders import slug
-from core.runs.locks import run_lock
+from core.runs.locks import clear_abandoned, run_lock
 
 __all__ = ["HIDDEN", "Imported", "bring_in"]
 
@@ -50,10 +50,10 @@ def bring_in(
     """
     if wanted not in (None, LAB):
         convention(wanted)
-    wishes = Wishes(name, wanted, tokenizer.absolute() if tokenizer else None, origin)
+    wishes = Wishes(name, wanted, tokenizer.expanduser().absolute() if tokenizer else None, origin)
     speller = Speller(wishes.tokenizer) if wishes.tokenizer else None
     root.mkdir(parents=True, exist_ok=True)
-    _clear(root)
+    clear_abandoned(root, HIDDEN)
     source = found.root.resolve()
     before = None if origin else follow.find(root, form.name, source, wishes)
     called = name or origin or source.stem
@@ -78,13 +78,3 @@ def bring_in(
 def _new_id(form: str, name: str) -> str:
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     return f"{stamp}-{slug(form)}-{slug(name)}-{secrets.token_hex(2)}"
-
-
-def _clear(root: Path) -> None:
-    """Remove what imports that were killed left behind."""
-    for path in root.glob(f"{HIDDEN}*"):
-        try:
-            with run_lock(path).acquire(timeout=0):
-                shutil.rmtree(path, ignore_errors=True)
-        except Timeout:
-            continue

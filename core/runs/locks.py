@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import stat
 import tempfile
 import time
@@ -51,6 +52,13 @@ def run_lock(run_dir: Path) -> FileLock:
     folder = locks_dir() / "runs"
     folder.mkdir(exist_ok=True)
     return _file_lock(folder / f"{name}.lock")
+
+
+def clear_abandoned(root: Path, prefix: str) -> None:
+    """Remove the folders of `root` whose names begin so and that no process holds: those that a killed one left."""
+    for path in root.glob(f"{prefix}*"):
+        with contextlib.suppress(Timeout), run_lock(path).acquire(timeout=0):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _file_lock(path: Path) -> FileLock:

@@ -24,7 +24,7 @@ from core.exporters.bundle.layout import BundleError
 from core.exporters.bundle.tables import check_tables
 from core.exporters.bundle.unpack import Contents, unpack
 from core.runs.folders import EXAMPLES, is_run_dir, is_run_id
-from core.runs.locks import run_lock
+from core.runs.locks import clear_abandoned, run_lock
 from core.runs.status import read_status
 from core.store.errors import StoreError
 from core.store.files import PACKED, SEALED, flush
@@ -76,7 +76,7 @@ def open_bundle(zip_path: str | Path, runs_root: str | Path) -> Path:
     if not file.is_file():
         raise BundleError(f"{file}: no such file")
     root.mkdir(parents=True, exist_ok=True)
-    _clear(root)
+    clear_abandoned(root, HIDDEN)
     hidden = root / f"{HIDDEN}{hashlib.sha256(os.fsencode(file.resolve())).hexdigest()[:16]}"
     try:
         with run_lock(hidden).acquire(timeout=0):
@@ -188,13 +188,3 @@ def _check_weights(file: Path) -> None:
         raise BundleError(f"{ADAPTER}/{file.name}: is not a safetensors file") from error
     if not names or not all(_TENSOR.fullmatch(name) and "lora_" in name for name in names) or kinds - {*_FLOATS}:
         raise BundleError(f"{ADAPTER}/{file.name}: holds more than the weights of a LoRA adapter")
-
-
-def _clear(root: Path) -> None:
-    """Remove what was left behind where opening was killed."""
-    for path in root.glob(f"{HIDDEN}*"):
-        try:
-            with run_lock(path).acquire(timeout=0):
-                shutil.rmtree(path, ignore_errors=True)
-        except Timeout:
-            continue
