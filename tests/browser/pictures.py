@@ -17,6 +17,9 @@ from urllib.parse import urlencode
 
 from playwright.sync_api import Page, sync_playwright
 
+from core.exporters.unipo import write_unipo
+from core.importers.formats import all_formats, find
+from core.importers.write import bring_in
 from core.runs import RunInfo, list_runs
 from core.runs.folders import EXAMPLES
 from core.store import open_runs
@@ -25,6 +28,9 @@ from tests.browser.conftest import CHROMIUM, FLAGS, PROJECT, serve
 PICTURES = PROJECT / "app" / "pictures"
 HEIGHTS = {"live": 1260, "tokens": 1240, "tokens_run": 1240, "whatif": 1240, "compare": 1240, "sql": 1640}
 """Of README's pictures, in pixels, where what the page is about does not fit into 800."""
+
+IMPORTED = "imported"
+"""The folder of the run that the picture of Import shows."""
 
 MIXED_GROUP = """
 SELECT step, "group" FROM groups WHERE split = 'train' AND step <= 20 AND correct BETWEEN 3 AND 5
@@ -71,7 +77,18 @@ def examples() -> dict[str, dict[str, object]]:
         "whatif": {"run": grpo},
         "compare": {},
         "sql": {"run": [a3po, grpo], "ready": "entropy-by-polarity"},
+        "imports": {"run": IMPORTED},  # the last one: Runs is shown as it is without it
     }
+
+
+def bring_in_example(runs: Path, scratch: Path) -> None:
+    """What the Import page makes of a trainer's files: those of a recorded run, as UNIPO has them."""
+    write_unipo(EXAMPLES / "example-grpo-s0", scratch / "rollouts.json")
+    found = find(scratch / "rollouts.json")
+    made = bring_in(
+        runs, all_formats()[found.format], found, name="GRPO on a cluster", origin="rollouts.json (dropped)"
+    )
+    made.path.rename(runs / IMPORTED)
 
 
 def settled(page: Page) -> None:
@@ -108,6 +125,8 @@ def main() -> None:
                     viewport={"width": arguments.width, "height": height or 900},
                     color_scheme="dark" if arguments.dark else "light",
                 )
+                if name == "imports" and arguments.readme:
+                    bring_in_example(runs, Path(empty))
                 address = "" if name == "runs" else name.partition("_")[0]
                 page.goto(f"{lab.url}/{address}?{urlencode(views[name], doseq=True)}")
                 settled(page)
