@@ -27,10 +27,11 @@ def menu(infos: list[RunInfo], statement: str) -> None:
 
 
 def _menu(infos: list[RunInfo], statement: str) -> None:
-    place = st.popover(
-        "", type="tertiary", icon=":material/download:", key="download:sql", on_change="rerun",
-        help="Download every row of the answer",
-    )  # fmt: skip
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        place = st.popover(
+            "", type="tertiary", icon=":material/download:", key="download:sql", on_change="rerun",
+            help="Download every row of the answer",
+        )  # fmt: skip
     if not place.open:
         return
     with place:
