@@ -10,7 +10,7 @@ import streamlit as st
 from app import downloads
 from app.guard import guarded
 from app.inert import inert_markdown
-from app.words import number
+from app.words import size
 from core.runs import RunInfo
 from core.store.errors import StoreError
 from core.store.sql import query_file
@@ -67,6 +67,6 @@ def _offer(form: str, made: bytes | str) -> None:
         return
     name = f"{downloads.file_name('sql')}.{form.lower()}"
     st.download_button(
-        f"Save {form}, {number(len(made) / 2**20, 'MB')}", made, name, downloads.FORMS[form][1], key="file:save",
+        f"Save {form}, {size(len(made))}", made, name, downloads.FORMS[form][1], key="file:save",
         icon=":material/save:", on_click="ignore",
     )  # fmt: skip

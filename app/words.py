@@ -76,3 +76,11 @@ def said(flag: Any) -> bool:
 def count(n: int, one: str, several: str | None = None) -> str:
     """`1 run`, `3 runs`."""
     return f"{n:,}\u00a0{one if n == 1 else several or one + 's'}".replace(",", "\u202f")
+
+
+def size(bytes_: int) -> str:
+    """`3.2 MB`."""
+    for unit, least in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if bytes_ >= least:
+            return number(bytes_ / least, unit)
+    return number(bytes_, "bytes")

@@ -9,9 +9,9 @@ import pandas as pd
 import streamlit as st
 
 from app import actions, data, urls, widgets
-from app.importing.source import Source, at_the_machine, size
+from app.importing.source import Source, at_the_machine
 from app.inert import inert_markdown, visible
-from app.words import count
+from app.words import count, size
 from core.importers import follow, jobs
 from core.importers.base import ImportFailed
 from core.importers.bundles import is_bundle

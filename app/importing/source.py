@@ -10,7 +10,7 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from app import data, urls, widgets
 from app.inert import inert_markdown, visible
-from app.words import count, number
+from app.words import count, size
 from core.importers import dropped, jobs
 from core.importers.base import ImportFailed
 from core.importers.dropped import LARGEST_MB, TOGETHER_MB, Kept
@@ -148,11 +148,3 @@ def _named() -> Source | None:
 def _short(name: str) -> str:
     name = visible(name)
     return name if len(name) <= 60 else name[:59] + "…"
-
-
-def size(bytes_: int) -> str:
-    """`3.2 MB`."""
-    for unit, least in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if bytes_ >= least:
-            return number(bytes_ / least, unit)
-    return number(bytes_, "bytes")

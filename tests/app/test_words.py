@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from app.words import age, count, duration, number, share
+from app.words import age, count, duration, number, share, size
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,4 @@ def test_shares_times_and_counts():
         "3\u00a0runs",
         "2\u00a0entries",
     )
+    assert (size(433), size(3920), size(1_600_000)) == ("433\u00a0bytes", "3.92\u00a0kB", "1.6\u00a0MB")
