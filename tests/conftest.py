@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 import tomllib
 from collections import defaultdict
 from pathlib import Path
@@ -15,6 +18,10 @@ BUDGET = tomllib.loads((HERE / "budget.toml").read_text(encoding="utf-8"))["seco
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # pools that spin for the same cores take ten times as long
+
+LOCKS = tempfile.mkdtemp(prefix="advantage-lab-locks-")
+os.environ["ADVANTAGE_LAB_LOCKS"] = LOCKS  # runs of one test process wait for no other's, nor for those of this machine
+atexit.register(shutil.rmtree, LOCKS, ignore_errors=True)
 
 settings.register_profile("lab", deadline=None)  # a busy machine is no failure
 settings.load_profile("lab")
