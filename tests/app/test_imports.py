@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -172,10 +174,13 @@ def test_hostile_names_and_texts_stay_texts(no_runs: Path, open_page: Open, tmp_
 def test_states_of_an_import_and_a_bundle_that_is_none(no_runs: Path, open_page: Open, tmp_path: Path) -> None:
     big = write_lines(tmp_path / "big.jsonl", [{"input": "x" * 400, "output": "y", "score": 1.0, "step": 1}] * 40_000)
     job = jobs.start(no_runs, Asked(str(big)))
+    held = psutil.Process(json.loads((no_runs / jobs.FOLDER / job / jobs.ASKED).read_text())["pid"])
+    held.suspend()  # so that it is on its way for as long as it is looked at
     at = open_page("imports")
     assert "big\\.jsonl” is running" in texts(at)
     at = click(at, f"show:{job}")
     assert at.query_params["job"] == job and at.get("progress")
+    threading.Timer(1.0, held.resume).start()
     click(at, "import:stop")
     at = until_ended(at, no_runs)
     assert "was stopped; nothing of it stays" in at.info[0].value and list_runs(no_runs) == []
