@@ -112,7 +112,7 @@ def test_detached_runs_are_only_named(core: Shell, root: Path, fake: Fake) -> No
         ),
         (["list", "--runs", __file__], f"{Path(__file__).resolve()} is a file: name the folder of runs"),
         (["sql", "SELECT 1", "--runs", __file__], f"{Path(__file__).resolve()} is a file: name the folder of runs"),
-        (["sql", "SELECT 1", "--csv", "--json"], "give --csv or --json, not both"),
+        (["sql", "SELECT 1", "--csv", "--json"], "give one of --csv, --json and --out"),
         (["sql", "SELECT 1", "nope"], "'nope': no such run"),
         (["advantage", "nope.json", "--method", "grpo"], "nope.json: no such file"),
     ],
