@@ -147,12 +147,12 @@ def sentence(visits: pd.DataFrame, window: str) -> str:
             before, after = (_part(mine[column].sum(), visits[column].sum()) for column in ("base_mass", "mass"))
             parts.append(f"{name}: {share(len(mine) / groups)} of the groups, **{before} → {after}** of the mass")
     total, base = visits["mass"].sum(), visits["base_mass"].sum()
-    scale = f" In all, the weights made the mass {number(total / base)} times what it was." if base > 0 else ""
+    scale = f" In all, the weights made the mass {number(total / base)} times what it was." if 0 < base < np.inf else ""
     return f"Before → after weighting, {window} ({count(groups, 'group')}): {'; '.join(parts)}.{scale}"
 
 
 def _part(value: float, whole: float) -> str:
-    return share(value / whole) if whole > 0 else DASH
+    return share(value / whole) if 0 < whole < np.inf else DASH
 
 
 def windows(step: int) -> dict[str, Callable[[pd.DataFrame], pd.DataFrame]]:

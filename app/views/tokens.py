@@ -16,6 +16,7 @@ from app.views.tokens_fields import FIELDS, Field, legend, limit, shades
 from app.words import DASH, count, length, number, said, share
 
 NOTHING = "Nothing of this group was trained on."
+ENDLESS = "An advantage of this group is infinite: it has no shares."
 
 STRIPS = ("push", "probability", "entropy", "change")
 """What is drawn as bars under the chosen answer."""
@@ -205,6 +206,8 @@ def verdict(frame: pd.DataFrame, rollouts: pd.DataFrame, trained: bool) -> tuple
     mass = frame["advantage"].abs() * weight
     if not mass.sum() > 0:
         return f"{counts}. {NOTHING}", None
+    if not np.isfinite(mass.sum()):
+        return f"{counts}. {ENDLESS}", None
     negative = rollouts.set_index("rollout")["polarity"] < 0
     of_wrong = mass[frame["rollout"].map(negative).astype(bool)].sum() / mass.sum()
     if of_wrong in (0, 1):

@@ -7,7 +7,10 @@ JSON for each bit of work, `{"doing": "reading", "done": 8192, "of": null}`, and
 from __future__ import annotations
 
 import json
+import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,7 +79,8 @@ def import_(
             raise ImportFailed(f"{option} is for rollout files: {path} is a whole run, which is opened as it is")
         from core.exporters.bundle import open_bundle
 
-        run = open_bundle(path, runs_root(runs))
+        with _tidy_when_ended():
+            run = open_bundle(path, runs_root(runs))
         if as_json or lines:
             _say({"made": {"id": run.name, "opened": True}} if lines else {"id": run.name, "path": str(run)})
         else:
@@ -90,16 +94,27 @@ def import_(
     if found is None:
         raise ImportFailed(f"{path}: nothing there looks like {form} ({all_formats()[form or ''].looks_like})")
     wishes = {"name": name, "wanted": convention, "tokenizer": tokenizer, "origin": origin}
-    if lines:
-        made = _import_in_lines(runs_root(runs), found, wishes)
-    else:
-        made = _import(runs_root(runs), found, wishes, quiet=as_json)
+    with _tidy_when_ended():
+        if lines:
+            made = _import_in_lines(runs_root(runs), found, wishes)
+        else:
+            made = _import(runs_root(runs), found, wishes, quiet=as_json)
     if lines:
         _say({"made": _facts(made)})
     elif as_json:
         print_json(_facts(made))
     else:
         _tell(made, runs_option(runs_root(runs)))
+
+
+@contextmanager
+def _tidy_when_ended() -> Iterator[None]:
+    """SIGTERM, with which a page stops an import, is Ctrl-C here: what is half written is removed."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _say(value: dict[str, object]) -> None:

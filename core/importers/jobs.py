@@ -182,7 +182,10 @@ def stop(root: Path, job: str) -> None:
     folder = root / FOLDER / job
     (folder / STOP).touch()
     data = json.loads((folder / ASKED).read_text(encoding="utf-8"))
-    for sign in (signal.SIGINT, signal.SIGKILL):
+    for sign in (
+        signal.SIGTERM,
+        signal.SIGKILL,
+    ):  # no SIGINT: what a shell starts with `&` ignores it, children and all
         if not machine.same_process(int(data["pid"]), float(data["pid_started"])):
             return
         os.kill(int(data["pid"]), sign)

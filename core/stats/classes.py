@@ -70,7 +70,7 @@ def held_back(step: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """(M,) bool: which groups were held back: their weight is below 1, or below the largest of their step."""
     _, index = np.unique(step, return_inverse=True)
     largest = np.ones(int(index.max(initial=-1)) + 1)
-    np.maximum.at(largest, index, weight)
+    np.fmax.at(largest, index, weight)  # a weight that is no number, as an import may have, holds nobody back
     return weight < largest[index] - _NO_CHANGE
 
 

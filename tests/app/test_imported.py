@@ -48,6 +48,7 @@ def test_every_format_is_among_them(folder: dict[str, Path]) -> None:
     assert {manifest.format for manifest in manifests if manifest} == set(all_formats())
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize(
     ("kind", "page"),
     [(kind, page) for kind in KINDS for page in PAGES]

@@ -84,6 +84,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.parametrize("happened", HAPPENED)
 def test_a_page_says_what_it_can(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import threading
 import time
 from pathlib import Path
@@ -57,7 +58,9 @@ def test_a_job_that_refuses_says_so_and_one_that_is_stopped_leaves_nothing(root:
     big = tmp_path / "big.jsonl"
     row = json.dumps({"input": "x" * 100, "output": "y", "score": 1.0, "step": 1})
     big.write_text((row + "\n") * 60_000, encoding="utf-8")
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a lab that a shell started with `&`
     other = jobs.start(root, Asked(str(big)))
+    signal.signal(signal.SIGINT, before)
     while (now := jobs.read(root, other)) is not None and now.live and not now.doing:
         time.sleep(0.02)
     held = psutil.Process(json.loads((root / jobs.FOLDER / other / jobs.ASKED).read_text())["pid"])

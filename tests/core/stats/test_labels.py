@@ -93,6 +93,7 @@ def test_held_back_is_what_weighs_less_than_others_of_its_step_or_less_than_one(
     weight = np.array([2, 1, 0.1, 0.1, 1, 1, 2], np.float32)
     assert held_back(step, weight).tolist() == [False, True, True, True, False, False, False]
     assert held_back(step[:0], weight[:0]).tolist() == []
+    assert held_back(step[:3], np.array([np.nan, 0.5, 2.0])).tolist() == [False, True, False]
 
 
 def test_transitions_pair_consecutive_visits_of_one_prompt() -> None:

@@ -155,8 +155,16 @@ def test_a_changed_file_is_read_again(tmp_path):
         ("b.parquet", b"", "is empty"),
         ("empty.jsonl", b"", r"has no row that can be used$"),
         ("twice.csv", b"question,question\n1,2\n", "names a column twice"),
-        ("c.jsonl", b'{"prompt": "1+1=?", "result": 2}\n', r"^task\.file\.prompt: .* has no column 'question'"),
-        ("d.jsonl", b'{"question": "1+1=?", "answer": 2}\n', r"^task\.file\.answer: .* has no column 'result'"),
+        (
+            "c.jsonl",
+            b'{"prompt": "1+1=?", "result": 2}\n',
+            r"^task\.file\.prompt: .* has no column 'question' with anything in it; it has 'prompt', 'result'$",
+        ),
+        (
+            "d.jsonl",
+            b'{"question": "1+1=?", "answer": 2}\n',
+            r"^task\.file\.answer: .* has no column 'result' with anything in it; it has 'question', 'answer'$",
+        ),
         (
             "e.jsonl",
             b'{"question": "1+1=?", "result": "x"}\n',
