@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Error, Page, ViewportSize, expect, sync_playwright
 
 PROJECT = Path(__file__).parents[2]
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -25,6 +25,9 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
+
+SIZE: ViewportSize = {"width": 1280, "height": 900}
+"""Of a page, unless a test sets another."""
 
 expect.set_options(timeout=30_000)  # a fresh server draws its first page late where other tests keep the cores busy
 
@@ -83,18 +86,31 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def context(browser: Browser) -> Iterator[BrowserContext]:
     """One for all tests: what Streamlit and plotly.js load and compile is then kept from page to page."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context = browser.new_context(viewport=SIZE)
     yield context
     context.close()
 
 
-@pytest.fixture
-def page(context: BrowserContext) -> Iterator[Page]:
-    """A page of its own whose script errors fail the test."""
+@pytest.fixture(scope="module")
+def tab(context: BrowserContext) -> Iterator[Page]:
+    """One for a module: a new tab starts a process, which compiles the scripts again."""
     page = context.new_page()
     page.set_default_timeout(60_000)
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
     yield page
     page.close()
+
+
+@pytest.fixture
+def page(tab: Page) -> Iterator[Page]:
+    """A page of the usual size, on which nothing is shown yet, whose script errors fail the test."""
+    errors: list[str] = []
+
+    def heard(error: Error) -> None:
+        errors.append(str(error))
+
+    tab.set_viewport_size(SIZE)
+    tab.on("pageerror", heard)
+    yield tab
+    tab.remove_listener("pageerror", heard)
+    tab.goto("about:blank")
     assert not errors, errors

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 import yaml
-from playwright.sync_api import Dialog, Page, expect
+from playwright.sync_api import Dialog, Page, Request, expect
 
 from app.pages.polarity import PARTS
 from app.tokens.find import FINDS
@@ -161,8 +161,13 @@ class _Watched:
         self._page = page
         self._elsewhere: list[str] = []
         self._dialogs: list[str] = []
-        page.on("request", lambda request: self._elsewhere.append(request.url) if lab.url not in request.url else None)
+        self._own = lab.url
+        page.on("request", self._request)
         page.on("dialog", self._dialog)
+
+    def _request(self, request: Request) -> None:
+        if self._own not in request.url:
+            self._elsewhere.append(request.url)
 
     def _dialog(self, dialog: Dialog) -> None:
         self._dialogs.append(dialog.message)
@@ -171,6 +176,8 @@ class _Watched:
     def check(self) -> None:
         """Nothing executed, nothing was drawn from the data, and no part of the page failed."""
         self._page.wait_for_load_state("networkidle")
+        self._page.remove_listener("request", self._request)
+        self._page.remove_listener("dialog", self._dialog)
         assert self._page.evaluate(FOUND) == HARMLESS
         assert [url for url in self._elsewhere if not url.startswith(("data:", "blob:", "ws:"))] == []
         assert self._dialogs == []
