@@ -17,6 +17,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from core.runs.loading import heavy_imports
 from core.runs.status import write_atomic
 from core.runs.worker import in_one_sentence
 
@@ -47,10 +48,11 @@ def main(run_dir: Path, rank: int, world: int, folder: Path, parent: int) -> int
     sys.stdout.reconfigure(errors="backslashreplace")
     sys.stderr.reconfigure(errors="backslashreplace")
     try:
-        from core.config import read_run
-        from core.train.loop import train
-        from core.train.policy import device_of
-        from core.train.ranks import joined
+        with heavy_imports():
+            from core.config import read_run
+            from core.train.loop import train
+            from core.train.policy import device_of
+            from core.train.ranks import joined
 
         device = device_of(read_run(run_dir / "config.yaml"))
         with joined(rank, world, folder / "meeting", device) as ranks:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from core.config import RunConfig, read_run
 from core.runs.folders import REPO, RunError
+from core.runs.loading import heavy_imports
 from core.runs.locks import visible_gpus
 
 if TYPE_CHECKING:
@@ -46,9 +47,10 @@ def train_together(run_dir: Path, reporter: Reporter, abandon: Callable[[str], N
     if gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus[0]  # before torch looks
     with Team(run_dir, config.processes, gpus, abandon) as team:
-        from core.train.loop import train
-        from core.train.policy import device_of
-        from core.train.ranks import joined
+        with heavy_imports():
+            from core.train.loop import train
+            from core.train.policy import device_of
+            from core.train.ranks import joined
 
         with joined(0, config.processes, team.meeting, device_of(config)) as ranks:
             return train(run_dir, reporter, ranks)

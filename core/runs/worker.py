@@ -24,6 +24,7 @@ from filelock import Timeout
 
 from core.runs.folders import raw_config
 from core.runs.heartbeat import Heartbeat
+from core.runs.loading import heavy_imports
 from core.runs.locks import DeviceQueues, device_keys, run_lock
 from core.runs.log import plain
 from core.runs.machine import this_process
@@ -141,7 +142,8 @@ class Worker:
             from core.runs.team import train_together
 
             return train_together(self.run_dir, self, self._abandon)
-        from core.train.loop import train
+        with heavy_imports():
+            from core.train.loop import train
 
         return train(self.run_dir, self)
 

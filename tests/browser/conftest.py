@@ -102,13 +102,14 @@ def tab(context: BrowserContext) -> Iterator[Page]:
 
 @pytest.fixture
 def page(tab: Page) -> Iterator[Page]:
-    """A page of the usual size, on which nothing is shown yet, whose script errors fail the test."""
+    """A light page of the usual size, on which nothing is shown yet, whose script errors fail the test."""
     errors: list[str] = []
 
     def heard(error: Error) -> None:
         errors.append(str(error))
 
     tab.set_viewport_size(SIZE)
+    tab.emulate_media(color_scheme="light")
     tab.on("pageerror", heard)
     yield tab
     tab.remove_listener("pageerror", heard)

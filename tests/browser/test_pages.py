@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from app.palette import DARK, LIGHT
 from app.presentation import SCALE
@@ -269,8 +269,8 @@ def test_sql_runs_when_asked_and_not_before(show: Callable[..., Page], lab: Lab)
 
 
 @pytest.mark.parametrize("name", ["tokens", "polarity"])
-def test_the_dark_mode_is_dark_in_page_and_figures(browser: Browser, address: str, screens: Path, name: str) -> None:
-    page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="dark")
+def test_the_dark_mode_is_dark_in_page_and_figures(page: Page, address: str, screens: Path, name: str) -> None:
+    page.emulate_media(color_scheme="dark")
     page.goto(f"{address}/{name}?run={GRPO}")
     settled(page)
     page.screenshot(path=screens / f"{name}-1280-dark.png")
@@ -278,7 +278,6 @@ def test_the_dark_mode_is_dark_in_page_and_figures(browser: Browser, address: st
     page.wait_for_selector(".js-plotly-plot .xtick text")
     inks = page.eval_on_selector_all(".js-plotly-plot .xtick text", "all => all.map(e => getComputedStyle(e).fill)")
     assert set(inks) == {rgb(DARK.muted)}
-    page.close()
 
 
 def test_the_presentation_switch_enlarges_type_and_stays_over_links(show: Callable[..., Page], screens: Path) -> None:
