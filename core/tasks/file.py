@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from core.config_tasks import FileSettings
+from core.quoted import quoted
 from core.tasks.base import Prompt, TaskError, Verifier
 from core.tasks.rows import FIELD, cell, look, rows, text_of
 
@@ -22,8 +23,6 @@ MOST_ROWS = 100_000
 """Of a file; what comes after them is not read, and said."""
 LONGEST_PROMPT, LONGEST_ANSWER = 50_000, 10_000
 """Characters."""
-MOST_NAMES, LONGEST_NAME = 12, 40
-"""Columns that an error names; characters of each."""
 
 
 def resolved(path: str) -> Path:
@@ -132,16 +131,10 @@ def _check_columns(settings: FileSettings, path: Path, columns: set[str], found:
         return
     for name, column in (("prompt", settings.prompt), ("answer", settings.answer)):
         if column not in columns and found.refused:
-            raise TaskError(f"task.file.{name}: {path} has no column {column!r} with anything in it{_has(path)}")
+            there = quoted(look(path)[0])
+            raise TaskError(f"task.file.{name}: {path} has no column {column!r} with anything in it; it has {there}")
     why = ", ".join(f"{count} × {reason}" for reason, count in found.refused.most_common(3))
     raise TaskError(f"{FIELD}: {path} has no row that can be used" + (f" ({why})" if why else ""))
-
-
-def _has(path: Path) -> str:
-    """What there is instead of a column that is not: `; it has 'question', 'solution'`."""
-    names = [f"{name[:LONGEST_NAME]!r}" for name in look(path)[0]]
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return f"; it has {', '.join(names[:MOST_NAMES])}{more}" if names else ""
 
 
 def _digest(text: str) -> bytes:

@@ -30,6 +30,7 @@ _NOT_WHOLE = (
     OverflowError, IndexError,
 )  # fmt: skip
 """What `zipfile` raises for archives that are damaged, locked or of a kind it does not know."""
+ELSE = "; rollouts of another trainer are to be unpacked, and their folder imported"
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def _look_at_its_end(file: Path, size: int) -> None:
     entries, listed = struct.unpack("<HI", end[10:16])
     large = tail.startswith(_LARGE) and len(tail) == _END_SIZE + _LARGE_SIZE
     if entries > layout.MOST_ENTRIES or listed > _LARGEST_LIST or (large and size < 2**31):
-        raise BundleError(f"{file.name}: is no bundle: it holds more than the files of a run")
+        raise BundleError(f"{file.name}: is no bundle: it holds more than the files of a run{ELSE}")
 
 
 def _entries(archive: zipfile.ZipFile, file: Path, size: int) -> tuple[str, dict[str, zipfile.ZipInfo]]:
@@ -105,12 +106,12 @@ def _entries(archive: zipfile.ZipFile, file: Path, size: int) -> tuple[str, dict
         shown = ascii(entry.filename[:80])
         runs.add(run)
         if len(runs) > 1 or not is_run_id(run):
-            raise BundleError(f"{file.name}: is no bundle: it holds {shown}, and a bundle holds one run's folder")
+            raise BundleError(f"{file.name}: is no bundle: it holds {shown}, and a bundle holds one run's folder{ELSE}")
         kind = stat.S_IFMT(entry.external_attr >> 16)
         if entry.is_dir() and name.rstrip("/") in layout.FOLDERS and kind in (0, stat.S_IFDIR):
             continue
         if name not in layout.LIMITS:
-            raise BundleError(f"{file.name}: holds {shown}, which no bundle has")
+            raise BundleError(f"{file.name}: holds {shown}, which no bundle has{ELSE}")
         if kind not in (0, stat.S_IFREG):
             raise BundleError(f"{file.name}: {name} is a link or no plain file")
         if name in found:

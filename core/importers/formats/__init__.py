@@ -13,6 +13,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 from core.importers.base import Format, Found, ImportFailed
+from core.importers.formats._instead import instead
 from core.importers.formats._look import PICKLED, is_pickle, one_look
 
 LAST = ("prime-rl-tokens",)
@@ -41,12 +42,16 @@ def find(path: Path) -> Found:
         raise ImportFailed(_pickle(path))
     with one_look():
         found = [found for form in all_formats().values() if (found := form.sniff(path))]
+        there = "" if found else instead(path)
     if found:
         return max(found, key=lambda found: (found.format not in LAST, len(found.files)))
     if path.is_dir() and (pickled := next((file for file in path.rglob("*") if file.suffix in PICKLED), None)):
         raise ImportFailed(_pickle(pickled))
-    known = "; ".join(f"{form.label}: {form.looks_like}" for form in all_formats().values())
-    raise ImportFailed(f"{path} has no rollouts of a known format, which are {known}.")
+    known = ", ".join(form.label for form in all_formats().values())
+    raise ImportFailed(
+        f"{path} has no rollouts of a known format: {there}. Known are {known}; "
+        "`python -m core import --formats` and the Import page say how each of them looks."
+    )
 
 
 def _pickle(path: Path) -> str:

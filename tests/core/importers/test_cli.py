@@ -89,6 +89,9 @@ def test_what_cannot_be_imported_is_one_sentence(core: Shell, root: Path, trl: P
     bad = tmp_path / "rollouts.pkl"
     bad.write_bytes(pickle.dumps([1]))
     assert "pickle" in core.refuses("import", bad)
+    with zipfile.ZipFile(tmp_path / "rollouts.zip", "w") as archive:
+        archive.write(next((EXAMPLES / "verl").rglob("*.jsonl")), "rollouts/1.jsonl")
+    assert "are to be unpacked, and their folder imported" in core.refuses("import", tmp_path / "rollouts.zip")
     assert list_runs(root) == []
     assert not root.exists() or not list(root.iterdir())
 

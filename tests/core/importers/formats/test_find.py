@@ -1,10 +1,13 @@
 """What a path is: by content, and in one sentence where it is nothing."""
 
+import gzip
 import io
 import json
 import pickle
 import zipfile
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from core.importers.base import ImportFailed, Report
@@ -19,14 +22,46 @@ def test_a_path_that_is_not_there_says_so(tmp_path):
         find(tmp_path / "nothing")
 
 
-def test_a_folder_of_something_else_lists_what_was_looked_for(tmp_path):
+def test_a_folder_of_something_else_says_what_is_known(tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(ImportFailed) as failed:
+    with pytest.raises(ImportFailed, match=r"known format: no file in it ends in \.jsonl, ") as failed:
         find(tmp_path)
     for form in all_formats().values():
         assert form.label in str(failed.value)
-        assert form.looks_like in str(failed.value)
-    assert str(failed.value).count(". ") == 0
+    assert "--formats" in str(failed.value)
+
+
+def parquet(table: pa.Table) -> bytes:
+    packed = io.BytesIO()
+    pq.write_table(table, packed)
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize("place", ["file", "folder"])
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.jsonl", b"", "is empty"),
+        ("a.jsonl", b"hello", "is neither lines of JSON objects nor Parquet"),
+        ("a.json", b"[1, 2]", "is neither lines of JSON objects nor Parquet"),
+        ("a.jsonl", b'{"loss": 1, "\xe2\x80\xae<b>": 2}\n', r"begins with an object of 'loss', '\u202e<b>'. Known"),
+        ("a.jsonl", json.dumps(dict.fromkeys(range(20))).encode(), "'11' and 8 more"),
+        ("a.parquet", parquet(pa.table({"loss": [1.0]})), "has the columns 'loss'. Known"),
+        ("a.parquet", parquet(pa.table({})), "has the columns nothing. Known"),
+        ("a.parquet", parquet(pa.table({"loss": [1.0]}))[:-9], "cannot be read: it is cut off, damaged or encrypted"),
+        ("a.parquet", b"PARE" + bytes(20), "is an encrypted Parquet file"),
+        ("a.jsonl.gz", gzip.compress(b"hello"), "is a gzip file without JSON objects in it"),
+        ("a.jsonl", b"\x28\xb5\x2f\xfd" + bytes(20), "is packed with zstd: unpack it first"),
+    ],
+)
+def test_what_is_there_instead_is_said(tmp_path, place, name, content, words):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ImportFailed) as failed:
+        find(tmp_path / name if place == "file" else tmp_path)
+    said = str(failed.value)
+    assert (
+        f"known format: {'it' if place == 'file' else repr(name)} " in said and words in said and "\u202e" not in said
+    )
 
 
 @pytest.mark.parametrize(
