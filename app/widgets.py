@@ -196,7 +196,7 @@ def step_picker(
             "◀", key=f"{param}:back", disabled=place == 0, help="The step before (Alt+Left)", shortcut="Alt+Left",
             on_click=urls.set_params, kwargs={param: steps[max(place - 1, 0)]},
         )  # fmt: skip
-        of = f" {now} of {total}" if total else f" {now}"
+        of = f" {now} of {total}" if total and steps[-1] <= total else f" {now}"  # an import's steps may begin anywhere
         if len(steps) > 1:
             gaps = steps[-1] - steps[0] >= len(steps)
             few = f"{len(steps)} steps can be shown here, from {steps[0]} to {steps[-1]}; the rest has no data for it."

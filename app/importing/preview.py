@@ -29,6 +29,9 @@ _SEEN = "import:seen"
 def show(source: Source) -> None:
     """What was recognised, and what may be chosen about it."""
     if is_bundle(source.path):
+        if why := _no_bundle(source.path):
+            st.error(inert_markdown(why), icon=":material/error:")
+            return
         st.markdown("A **run of another lab**: data alone, which every page opens and nothing can start.")
         _button("Open it", source, Asked(str(source.path)))
         return
@@ -36,6 +39,7 @@ def show(source: Source) -> None:
     tokenizer = _tokenizer() or None
     seen = _look(source, None if form == AUTO else form, tokenizer)
     if isinstance(seen, str):
+        seen = seen if source.job is None else seen.replace(str(source.path), source.name)  # not the copy's own place
         st.error(inert_markdown(seen), icon=":material/error:")
         _options(source, None, form)
         return
@@ -43,6 +47,18 @@ def show(source: Source) -> None:
     asked = _options(source, seen, form)
     _again(source, seen, asked)
     _button("Import", source, asked)
+
+
+def _no_bundle(path: Path) -> str:
+    """Why a zip file is no run of another lab, by what it lists; "" where it may be one."""
+    from core.exporters.bundle import BundleError
+    from core.exporters.bundle.unpack import look
+
+    try:
+        look(path)
+    except BundleError as error:
+        return str(error)
+    return ""
 
 
 def _look(source: Source, form: str | None, tokenizer: str | None) -> Glimpse | str:

@@ -54,7 +54,7 @@ def page() -> None:
             "More curves", param="more", help="pass@k, greedy, gradients, clipping, KL, silent groups, truncation, time"
         )
     busy = any(info.live for info in progress.family(chosen))
-    body = functools.partial(_body, [info.id for info in chosen], follows, busy, smooth, more)
+    body = functools.partial(_body, {info.id: info.state for info in chosen}, follows, busy, smooth, more)
     st.fragment(lambda: guarded(body), run_every=progress.EVERY_S if busy else None)()
 
 
@@ -99,16 +99,19 @@ def _newest() -> str | None:
     return next((info.experiment for info in data.runs()), None)
 
 
-def _body(ids: list[str], follows: str | None, busy: bool, smooth: int, more: bool) -> None:
+def _body(states: dict[str, str], follows: str | None, busy: bool, smooth: int, more: bool) -> None:
+    """Everything below the choices; `states` are those of the runs when the choices were drawn."""
     actions.show_flash()
+    ids = list(states)
     infos = [info for run in ids if (info := data.run(run))]
     if len(infos) < len(ids):
         st.warning("One of these runs has been deleted meanwhile.")
     family = progress.family(infos)
     ended = busy and not any(info.live for info in family)
     moved = follows and [info.id for info in progress.telling(progress.of_experiment(follows), MOST)] != ids
-    if ended or moved:
-        st.rerun()  # once more, without a timer, or with the runs that train now
+    changed = any(states[info.id] != info.state for info in infos)
+    if ended or moved or changed:
+        st.rerun()  # once more, without a timer, with the runs that train now, or with the signs of their states
     if busy and len(family) > 1 and family[0].experiment and len({info.experiment for info in family}) == 1:
         progress.show(family)
     colours = run_styles([info.method for info in infos], theme().dark)

@@ -12,9 +12,10 @@ from app.history import history
 from app.inert import inert_markdown, visible, visible_token
 from app.kept import same_prompt
 from app.theme import theme
+from app.tokens import answers
 from app.tokens.outcome import outcome
 from app.tokens.replayed import Replayed, factor_names, reasons, replayed, selection
-from app.tokens.steps import SPLITS, nothing_yet, steps_by_split
+from app.tokens.steps import SPLITS, all_steps, nothing_yet, steps_by_split
 from app.views import tokens as view
 from app.views.tokens_component import token_view
 from app.views.tokens_fields import Field, fields, legend, token_frame
@@ -45,6 +46,9 @@ def show(info: RunInfo, lab: Lab) -> None:
     """The view of one group, chosen by its split, step and prompt."""
     index = history(info, lab, query.group_index)
     steps = steps_by_split(lab, index, info.id, fingerprint([info.path]))
+    tokens = bool(steps)
+    if not tokens and data.ended(info):
+        steps = all_steps(index)
     if not steps:
         nothing_yet(info)
         return
@@ -65,9 +69,12 @@ def show(info: RunInfo, lab: Lab) -> None:
         urls.set_params(rollout=None, position=None)  # another prompt: its own strongest token
     urls.set_params(step=step, group=group["group"], prompt=group["prompt_id"])
     with prompt_row:
-        _visits(own, info, step, split, group)
+        _visits(own, info, step, split, group, replays=tokens)
     if not data.ended(info):
         st.fragment(lambda: guarded(lambda: _newer(info, max(steps.get("train", [-1])))), run_every=EVERY_S)()
+    if not tokens:
+        answers.show(lab, info, step, split, group.to_dict())
+        return
     st.fragment(lambda: guarded(lambda: _group(lab, info, step, split, group.to_dict())))()
     if split == "train":
         outcome(lab, info, step, groups)
@@ -134,9 +141,10 @@ def _choose_group(group: int) -> None:
     urls.set_params(group=group, prompt=None, rollout=None, position=None)
 
 
-def _visits(index: pd.DataFrame, info: RunInfo, step: int, split: str, group: pd.Series) -> None:
-    """The other steps that met this prompt, one press away, and the other methods. `index` is `group_index` of one
-    split, the steps that have tokens.
+def _visits(index: pd.DataFrame, info: RunInfo, step: int, split: str, group: pd.Series, *, replays: bool) -> None:
+    """The other steps that met this prompt, one press away, and the other methods where they can be replayed.
+
+    `index` is `group_index` of one split, the steps that are shown.
     """
     met = index[index["prompt_id"] == group["prompt_id"]].drop_duplicates("step", keep="last").astype({"step": int})
     before, after = met[met["step"] < step], met[met["step"] > step]
@@ -150,8 +158,10 @@ def _visits(index: pd.DataFrame, info: RunInfo, step: int, split: str, group: pd
                     key=f"visit:{label}", type="tertiary", help=f"This prompt when it was met {help_}",
                     on_click=urls.set_params, kwargs={"step": int(row["step"]), "group": None},
                 )  # fmt: skip
-        st.caption(f"met at {count(len(met), 'step')}", help="Steps that have this prompt with tokens", width="content")
-        widgets.what_if(run=info.id, step=step, split=split, group=int(group["group"]))
+        help_ = "Steps that have this prompt with tokens" if replays else "Steps that have this prompt"
+        st.caption(f"met at {count(len(met), 'step')}", help=help_, width="content")
+        if replays:
+            widgets.what_if(run=info.id, step=step, split=split, group=int(group["group"]))
 
 
 def _newer(info: RunInfo, newest: int) -> None:

@@ -23,6 +23,12 @@ def steps_by_split(_lab: Lab, _index: pd.DataFrame, run: str, mark: object) -> d
     return {split: steps for split, steps in found.items() if steps}
 
 
+def all_steps(index: pd.DataFrame) -> dict[str, list[int]]:
+    """The same whether or not a step has tokens, for a run that has none. `index` is `query.group_index`."""
+    found = {split: sorted(index.loc[index["split"] == split, "step"].unique().tolist()) for split in SPLITS}
+    return {split: steps for split, steps in found.items() if steps}
+
+
 def nothing_yet(info: RunInfo) -> None:
     """The empty state of a run without any tokens."""
     if info.state in ("queued", "loading", "running", "stopping"):

@@ -36,6 +36,7 @@ class Side:
     base_mass: float
     mass: float
     flagged: int  # correct rollouts with a negative base advantage
+    recorded: bool = True  # its tokens, at least in sum
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,8 @@ def steps_words(first: int, last: int) -> str:
 def by_step(answers: pd.DataFrame, fields: pd.DataFrame) -> pd.DataFrame:
     """The queries `answers_by_step` and `fields_by_step` in one frame, a row for each step and polarity.
 
-    Counts and masses are 0, means NaN where a step has no answer of a polarity.
+    Counts and masses are 0, means NaN where a step has no answer of a polarity; `recorded` says whether the tokens of
+    its answers were added up.
     """
     steps = np.union1d(answers["step"], fields["step"]).astype(int)
     grid = pd.MultiIndex.from_product([steps, [-1, 1]], names=["step", "polarity"])
@@ -96,6 +98,7 @@ def by_step(answers: pd.DataFrame, fields: pd.DataFrame) -> pd.DataFrame:
     for part in (answers.drop(columns=list(SIGNAL), errors="ignore"), fields):
         frame = frame.join(part.astype({"step": int, "polarity": int}).set_index(["step", "polarity"]))
     frame = frame.astype(float).reset_index()
+    frame["recorded"] = frame["mass"].notna()
     none = ["rollouts", "tokens", "mass", "base_mass", "flagged"]
     frame[none] = frame[none].fillna(0)
     frame["share"] = frame["rollouts"] / frame.groupby("step")["rollouts"].transform("sum")
@@ -272,7 +275,7 @@ def _side(part: pd.DataFrame) -> Side:
         int(part["rollouts"].sum()), mean("length", "rollouts"), mean("reward", "rollouts"), mean("truncated",
         "rollouts"),
         mean("entropy", "tokens"), mean("probability", "tokens"), float(part["base_mass"].sum()) / steps,
-        float(part["mass"].sum()) / steps, int(part["flagged"].sum()),
+        float(part["mass"].sum()) / steps, int(part["flagged"].sum()), bool(part["recorded"].any()),
     )  # fmt: skip
 
 
@@ -280,6 +283,8 @@ def _mass_words(seen: Window, trained: bool) -> str:
     if not trained:
         return "Probes are not trained, so they have no advantage mass."
     after, before = seen.wrong_share(), seen.wrong_share(before=True)
+    if not (seen.wrong.recorded or seen.right.recorded):
+        return f"The advantage mass is not known: it is a sum over tokens, and {seen.steps} came without."
     if np.isnan(after):
         return f"Nothing was trained on in {seen.steps}: no token has advantage mass."
     if after in (0.0, 1.0):
@@ -294,18 +299,21 @@ def _mass_words(seen: Window, trained: bool) -> str:
 
 def _difference_words(seen: Window) -> str:
     longer, sharper = seen.wrong.length - seen.right.length, seen.wrong.entropy - seen.right.entropy
-    if np.isnan(longer):
-        if not seen.wrong.rollouts and not seen.right.rollouts:
-            return ""
+    if not seen.wrong.rollouts and not seen.right.rollouts:
+        return ""
+    if not seen.wrong.rollouts or not seen.right.rollouts:
         return f"Every answer was {'right' if seen.right.rollouts else 'wrong'}."
-    words = [
-        f"{number(abs(longer), 'tokens')} {'longer' if longer > 0 else 'shorter'}" if abs(longer) >= 0.5 else "as long"
-    ]
+    words = []
+    if not np.isnan(longer):
+        far = f"{number(abs(longer), 'tokens')} {'longer' if longer > 0 else 'shorter'}"
+        words.append(far if abs(longer) >= 0.5 else "as long")
     if not np.isnan(sharper):
         less = "less" if sharper > 0 else "more"
         words.append(
             f"{number(abs(sharper), 'nats')} {less} certain a token" if abs(sharper) >= 0.01 else "as certain a token"
         )
+    if not words:
+        return f"{count(seen.wrong.rollouts, 'answer was', 'answers were')} wrong, {seen.right.rollouts} right."
     close = words[-1].startswith("as ")
     wrong, right = (f"n = {side.rollouts:,}".replace(",", "\u202f") for side in (seen.wrong, seen.right))
     return f"Wrong answers ({wrong}) are {' and '.join(words)} {'as' if close else 'than'} right ones ({right})."

@@ -53,22 +53,35 @@ def verdict(curves: Curves, ended: bool = False) -> Finding:
     if steps == 0:
         return Finding("neutral", "No step is done yet: the first curve appears with the first step.")
     if steps < EARLY:
-        return Finding("neutral", f"Too early to say: {count(steps, 'step')} so far.")
+        return _early(curves.metrics)
     tone, gain = _gain(curves, ended)
     parts = [gain]
     start, now = levels(curves.metrics, "entropy")
+    means = f", means of {count(window(steps), 'step')}"
     if start > 0:
         moved = now / start - 1
         if moved < -0.4:
-            parts.append(f"entropy falling fast ({number(start)} → {number(now, 'nats')})")
+            parts.append(f"entropy falling fast ({number(start)} → {number(now, 'nats')}{means})")
         elif abs(moved) > 0.15:
-            parts.append(f"entropy {'falling' if moved < 0 else 'rising'} ({number(start)} → {number(now, 'nats')})")
+            way = "falling" if moved < 0 else "rising"
+            parts.append(f"entropy {way} ({number(start)} → {number(now, 'nats')}{means})")
         else:
             parts.append(f"entropy steady at {number(now, 'nats')}")
     _, silent = levels(curves.metrics, "no_signal_share")
     if silent >= 0.005:
         parts.append(f"{share(silent)} of groups carry no signal")
     return Finding(tone, "; ".join(parts) + ".")
+
+
+def _early(metrics: pd.DataFrame) -> Finding:
+    """Of a run that has just begun: nothing, unless not one of its groups could teach anything."""
+    words = f"Too early to say: {count(len(metrics), 'step')} so far"
+    silent, wrong, cut = (levels(metrics, f"{name}_share")[0] for name in ("no_signal", "all_wrong", "truncated"))
+    if len(metrics) < 2 or not silent > 0.99:
+        return Finding("neutral", f"{words}.")
+    why = ": every answer was wrong" if wrong > 0.99 else ""
+    limit = f", and {share(cut)} of the answers were cut off by the length limit" if cut > 0.3 else ""
+    return Finding("warning", f"{words}, but **no group had a signal yet**{why}{limit}.")
 
 
 def _gain(curves: Curves, ended: bool) -> tuple[str, str]:

@@ -36,7 +36,7 @@ class Kept:
     path: Path
     """What to import: the copy's folder, or its only file."""
     name: str
-    """What the reader would call it: the folder's name, or the first file's. Foreign."""
+    """What the reader would call it: the folder's name, or that of the first file that was taken. Foreign."""
     files: int = 0
     bytes: int = 0
     left_out: int = 0
@@ -58,7 +58,7 @@ def keep(files: Iterable[tuple[str, int, Callable[[], bytes]]], folder: Path) ->
             raise ImportFailed(f"“{name[-80:]}” is larger than {LARGEST_MB} MB: {_instead('smaller files')}")
     if sum(size for _, size, _ in files) > TOGETHER_MB * MB:
         raise ImportFailed(f"Together they are larger than {TOGETHER_MB} MB: {_instead('fewer files')}")
-    kept = Kept(folder, _called([name for name, _, _ in files]))
+    kept, taken = Kept(folder, ""), []
     try:
         alone = len(files) == 1
         for name, size, content in files:
@@ -70,11 +70,13 @@ def keep(files: Iterable[tuple[str, int, Callable[[], bytes]]], folder: Path) ->
             path.write_bytes(content())
             kept.files, kept.bytes = kept.files + 1, kept.bytes + size
             kept.path = path if alone else folder
+            taken.append(name)
         if not kept.files:
             raise ImportFailed(_nothing(kept))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+    kept.name = _called(taken)
     return kept
 
 

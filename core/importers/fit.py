@@ -193,8 +193,8 @@ def _sentence(ranked: list[Fit], near: list[str], asked: Convention | None, impo
         said = "The imported advantages are all 0, so that no convention can be told from another."
     elif best.within >= ENOUGH:
         said = (
-            f"These were computed with {own.short}: {best.label}, agrees on {percent(best.within)} of "
-            f"{len(imported):,} rollouts (largest difference {num(best.largest)})."
+            f"The advantages in the files were computed with {own.short}: {best.label}, agrees on "
+            f"{percent(best.within)} of {len(imported):,} rollouts (largest difference {num(best.largest)})."
         )
         others = [CONVENTIONS[name].label for name in near if name != best.name]
         if others and own.short not in (CONVENTIONS[name].short for name in near if name != best.name):

@@ -146,7 +146,10 @@ def read(root: Path, job: str) -> Job | None:
         return Job(job, asked, "running", **way)
     if (folder / STOP).exists():
         return Job(job, asked, "stopped", **way)
-    return Job(job, asked, "failed", error=_error(folder / ERROR), **way)
+    error = _error(folder / ERROR)
+    if asked.origin:
+        error = error.replace(asked.path, asked.origin)  # of what was dropped, nobody knows the copy's place
+    return Job(job, asked, "failed", error=error, **way)
 
 
 def running(root: Path) -> list[Job]:

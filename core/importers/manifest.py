@@ -23,7 +23,7 @@ LACKS = {
     "answer": "right answers",
     "text": "the responses' texts",
     "reward": "rewards",
-    "correct": "a verdict of right or wrong beside the rewards (0.5 or more counts as right)",
+    "correct": "which answers are right, said beside the rewards",
     "length": "response lengths",
     "truncated": "whether a response was cut off by the length limit",
     "advantage": "the trainer's own advantages",

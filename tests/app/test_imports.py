@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import threading
@@ -57,6 +58,14 @@ def until_ended(at: AppTest, root: Path) -> AppTest:
     return at.run()
 
 
+def zipped(*names: str) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name in names:
+            archive.writestr(name, "{}")
+    return packed.getvalue()
+
+
 def labels(at: AppTest) -> list[str]:
     return [one.proto.label for one in at.get("page_link")]
 
@@ -79,7 +88,7 @@ def test_a_folder_is_dropped_looked_at_imported_and_opened(no_runs: Path, open_p
     said = texts(at)
     assert not at.exception and (run.name, run.imported) == ("from a page", True)
     assert "**from a page**: 4\u00a0rollouts of 1\u00a0step, from TRL and Unsloth." in said
-    assert "These were computed with ddof 1" in said and "Not in the files: right answers" in said
+    assert "The advantages in the files were computed with ddof 1" in said and "Not in the files: right answers" in said
     assert {"Open in Tokens", "Live", "Polarity", "Compare"} <= set(labels(at))
     assert "my trainer \\(dropped\\)" in said and at.subheader[0].value == "Imported before"
     assert not any(one.key.startswith(("again:", "import:again")) for one in at.button)  # the copy is gone
@@ -131,9 +140,16 @@ def test_what_cannot_be_taken_is_one_sentence_each(no_runs: Path, open_page: Ope
         ("model.pt", b"\x80\x04", "Pickles"),
         ("rollouts.log", b"\x80\x04.", "reading a pickle runs code"),
         ("notes.txt", b"hello", "has no rollouts of a known format"),
-        ("empty.jsonl", b"", "has no rollouts of a known format"),
+        ("empty.jsonl", b"", "has no rollouts of a known format: it is empty"),
+        (
+            "adapter.zip",
+            zipped("run-adapter/README.md", "run-adapter/adapter_config.json"),
+            "an adapter without its run",
+        ),
+        ("rollouts.zip", zipped("1.jsonl"), "are to be unpacked, and their folder imported"),
     ):
         at.file_uploader[0].set_value([(name, content, "")]).run()
+        assert jobs.FOLDER not in texts(at), name  # where the copy lies is nobody's matter
         assert not at.exception and len(at.error) == 1 and words in at.error[0].value.replace("\\", ""), name
         assert not any(one.key == "import:start" for one in at.button)
     for path in ("/no/such/folder", "x" * 5000, "\x00", str(tmp_path / "a.pkl")):
@@ -171,7 +187,7 @@ def test_hostile_names_and_texts_stay_texts(no_runs: Path, open_page: Open, tmp_
     assert run.path.parent == no_runs
 
 
-def test_states_of_an_import_and_a_bundle_that_is_none(no_runs: Path, open_page: Open, tmp_path: Path) -> None:
+def test_states_of_an_import_and_a_zip_that_is_no_bundle(no_runs: Path, open_page: Open, tmp_path: Path) -> None:
     big = write_lines(tmp_path / "big.jsonl", [{"input": "x" * 400, "output": "y", "score": 1.0, "step": 1}] * 40_000)
     job = jobs.start(no_runs, Asked(str(big)))
     held = psutil.Process(json.loads((no_runs / jobs.FOLDER / job / jobs.ASKED).read_text())["pid"])
@@ -185,13 +201,9 @@ def test_states_of_an_import_and_a_bundle_that_is_none(no_runs: Path, open_page:
     at = until_ended(at, no_runs)
     assert "was stopped; nothing of it stays" in at.info[0].value and list_runs(no_runs) == []
     assert "There is no import “0123456789ab” any more" in open_page("imports", job="0123456789ab").warning[0].value
-    zipped = tmp_path / "colleague.zip"
-    with zipfile.ZipFile(zipped, "w") as file:
-        file.writestr("../../evil", "x")
     at = open_page("imports")
-    at.file_uploader[0].set_value([("colleague.zip", zipped.read_bytes(), "application/zip")]).run()
-    assert "run of another lab" in texts(at)
-    assert [one.label for one in at.button if one.key == "import:start"] == ["Open it"]
+    at.file_uploader[0].set_value([("colleague.zip", zipped("../../evil"), "application/zip")]).run()
+    assert "is no bundle" in at.error[0].value and not any(one.key == "import:start" for one in at.button)
 
 
 def test_imported_runs_without_a_manifest_or_with_anybodys_are_listed(no_runs: Path, open_page: Open) -> None:
@@ -244,6 +256,7 @@ def test_a_run_that_a_colleague_sent_is_opened(no_runs: Path, open_page: Open, t
     write_bundle(make_run(tmp_path, "theirs", steps=2, prompts=2, group_size=2), tmp_path / "sent.zip")
     at = open_page("imports")
     at.file_uploader[0].set_value([("sent.zip", (tmp_path / "sent.zip").read_bytes(), "application/zip")]).run()
+    assert [one.label for one in at.button if one.key == "import:start"] == ["Open it"]
     at = until_ended(click(at, "import:start"), no_runs)
     assert (
         not at.exception and "Opened **theirs**" in texts(at) and "holds the run **theirs** of another lab" in texts(at)

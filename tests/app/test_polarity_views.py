@@ -93,6 +93,21 @@ def test_verdict_of_one_sided_and_empty_windows():
     assert "Probes are not trained" in view.verdict(view.window(frame, signal(), 0, 1), False)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "words"), [(6.0, "6\u00a0answers were wrong, 2 right."), (0.0, "Every answer was right.")]
+)
+def test_verdict_of_a_window_without_tokens_does_not_speak_of_training(wrong, words):
+    answers = pd.DataFrame({
+        "step": [3, 3], "polarity": [-1, 1], "rollouts": [wrong, 2.0], "length": [np.nan] * 2, "reward": [0.0, 1.0],
+        "truncated": [np.nan] * 2, "flagged": [0, 0], **{name: [2, 2] for name in view.SIGNAL},
+    })  # fmt: skip
+    nothing = ["step", "polarity", "tokens", "entropy", "probability", "mass", "base_mass"]
+    frame = view.by_step(answers, pd.DataFrame(columns=nothing))
+    said = view.verdict(view.window(frame, view.signal_by_step(answers), 3, 3), True)
+    assert "The advantage mass is not known: it is a sum over tokens, and step 3 came without." in said
+    assert words in said and "trained" not in said
+
+
 def test_unchanged_mass_says_so():
     frame = steps()
     frame["base_mass"] = frame["mass"]

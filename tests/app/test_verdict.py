@@ -60,6 +60,22 @@ def test_nothing_is_claimed_before_there_is_anything(steps):
     assert illnesses(curves(steps=steps), "r") == []
 
 
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({}, "Too early to say: 3\u00a0steps so far."),
+        ({"no_signal_share": [1.0] * 3}, "3\u00a0steps so far, but **no group had a signal yet**."),
+        (
+            {"no_signal_share": [1.0] * 3, "all_wrong_share": [1.0] * 3, "truncated_share": [0.9] * 3},
+            "a signal yet**: every answer was wrong, and 90\u00a0% of the answers were cut off by the length limit.",
+        ),
+    ],
+)
+def test_a_run_that_has_just_begun_says_only_what_is_plain(columns, words):
+    found = verdict(curves(steps=3, **{name: values + [0.0] * (N - 3) for name, values in columns.items()}))
+    assert found.sentence.endswith(words) and found.tone == ("warning" if columns else "neutral")
+
+
 def test_falling_entropy_is_said_with_its_numbers():
     assert "entropy falling fast (0.4 → 0.1" in verdict(curves(entropy=[0.4] * 20 + [0.1] * 20)).sentence
 

@@ -30,6 +30,8 @@ _NOT_WHOLE = (
     OverflowError, IndexError,
 )  # fmt: skip
 """What `zipfile` raises for archives that are damaged, locked or of a kind it does not know."""
+DAMAGED = "is damaged, locked or no zip file; have it sent again"
+ALONE = "is an adapter without its run: ask for what “Send to a colleague” gives"
 ELSE = "; rollouts of another trainer are to be unpacked, and their folder imported"
 
 
@@ -74,8 +76,21 @@ def unpack(file: Path, folder: Path) -> Contents:
             raise BundleError(f"{file.name}: {error.strerror}") from error
         raise BundleError(f"{file.name}: is damaged; have it sent again") from error
     except _NOT_WHOLE as error:
-        raise BundleError(f"{file.name}: is damaged, locked or no zip file; have it sent again") from error
+        raise BundleError(f"{file.name}: {DAMAGED}") from error
     return contents
+
+
+def look(file: Path) -> None:
+    """Raise BundleError for what cannot be a bundle: by the list of its entries, nothing is unpacked."""
+    try:
+        size = file.stat().st_size
+        _look_at_its_end(file, size)
+        with zipfile.ZipFile(file) as archive:
+            _entries(archive, file, size)
+    except BundleError:
+        raise
+    except _NOT_WHOLE as error:
+        raise BundleError(f"{file.name}: {DAMAGED}") from error
 
 
 def _look_at_its_end(file: Path, size: int) -> None:
@@ -101,6 +116,9 @@ def _entries(archive: zipfile.ZipFile, file: Path, size: int) -> tuple[str, dict
     """The run's id and the archive's files by their fixed names. Raises BundleError for anything that is not fine."""
     found: dict[str, zipfile.ZipInfo] = {}
     runs = set()
+    names = {name.rpartition("/")[2] for name in archive.namelist()}
+    if layout.SETTINGS in names and layout.CONTENTS not in names:
+        raise BundleError(f"{file.name}: {ALONE}")
     for entry in archive.infolist():
         run, _, name = entry.filename.partition("/")
         shown = ascii(entry.filename[:80])

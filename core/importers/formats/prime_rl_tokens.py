@@ -70,6 +70,11 @@ def read(found: Found, report: Report, done: Places) -> Iterator[Any]:
     stable = tuple(path for path in found.files if (path.parent / "STABLE").exists())
     whole_steps = {path.parent for path in stable}
     waiting = sorted({path.parent.name for path in found.files if path.parent not in whole_steps})
+    if not stable and found.root.is_file():
+        raise ImportFailed(
+            f"{found.root.name} is one file of a prime-rl step, which is whole once `STABLE` lies beside it: "
+            "import the step's folder, or that of all steps."
+        )
     if not stable:
         raise ImportFailed(
             f"{found.root} has no step with `STABLE` yet; import it again when prime-rl has written one."

@@ -115,12 +115,12 @@ def newest_with_tokens(lab: Lab, run: str, last: int) -> int:
 
 def newest_rollouts(lab: Lab, run: str, step: int, count: int = 6) -> pd.DataFrame:
     """Rollouts of one training step, one of each group in turn: group, rollout, prompt, answer, text, reward, correct,
-    polarity, length (tokens), truncated, kept, advantage (mean over its tokens)."""
+    polarity, length (tokens), truncated, kept, base_advantage, advantage (mean over its tokens)."""
     return lab.step(run, step).df(
         'WITH per AS (SELECT "group", rollout, avg(advantage) AS advantage FROM tokens '
         "WHERE run = $run AND step = $step AND split = 'train' GROUP BY ALL) "
         'SELECT r."group", r.rollout, g.prompt, g.answer, r.text, r.reward, r.correct, r.polarity, r.length, '
-        "r.truncated, r.kept, per.advantage FROM rollouts r "
+        "r.truncated, r.kept, r.base_advantage, per.advantage FROM rollouts r "
         'JOIN groups g ON g.run = r.run AND g.step = r.step AND g.split = r.split AND g."group" = r."group" '
         'LEFT JOIN per ON per."group" = r."group" AND per.rollout = r.rollout '
         "WHERE r.run = $run AND r.step = $step AND r.split = 'train' "

@@ -61,7 +61,8 @@ def test_import_gives_the_run_back(tmp_path: Path) -> None:
         np.testing.assert_array_equal(other["imported_advantage"], trained["advantage"])
         np.testing.assert_allclose(other["advantage"], trained["advantage"], atol=1e-6)
     manifest = read_manifest(again)
-    assert manifest and manifest.sentence.startswith("These were computed with ddof 1") and not manifest.refused
+    assert manifest and not manifest.refused
+    assert manifest.sentence.startswith("The advantages in the files were computed with ddof 1")
     assert check(again).ok
 
 

@@ -40,7 +40,7 @@ def test_import_tells_what_was_taken_and_what_fits(core: Shell, root: Path, trl:
     assert re.fullmatch(r"[0-9]{8}-[0-9]{6}-trl-my-trainer-[0-9a-f]{4}", run.id)
     assert "not in the files: response lengths\n" in core.out
     assert "not in the files: tokens, and what is known of each\n" in core.out
-    assert "These were computed with ddof 1" in core.out
+    assert "The advantages in the files were computed with ddof 1" in core.out
     assert re.search(r"grpo-ddof1 .* 100\.0 %", core.out)
     assert f"-- --runs {root}" in core.out
     assert core("check", run.id) == 0

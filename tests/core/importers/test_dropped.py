@@ -99,3 +99,5 @@ def test_limits_and_files_that_hold_nothing_are_one_sentence(tmp_path: Path, mon
 def test_a_single_file_may_have_any_ending(tmp_path: Path) -> None:
     kept = keep(files("rollouts.log"), tmp_path / "files")
     assert kept.path.name == "rollouts.log" and kept.name == "rollouts"
+    kept = keep([("homework.csv", 1, lambda: b"x"), ("mine.jsonl", 1, lambda: b"x")], tmp_path / "two")
+    assert kept.name == "mine"  # not what was left out

@@ -77,7 +77,7 @@ def test_three_digits_are_rounding() -> None:
     own = rollouts()
     found = fit(own, np.round(by_group(own, FORMULAS["grpo-ddof0"]), 3))
     assert found.chosen.short == "ddof 0"
-    assert found.sentence.startswith("These were computed with ddof 0: GRPO")
+    assert found.sentence.startswith("The advantages in the files were computed with ddof 0: GRPO")
     assert found.fits[0].within == 1 and 1e-4 < found.fits[0].largest < 1e-3
 
 

@@ -50,9 +50,10 @@ def parquet(table: pa.Table) -> bytes:
         ("a.parquet", parquet(pa.table({})), "has the columns nothing. Known"),
         ("a.parquet", parquet(pa.table({"loss": [1.0]}))[:-9], "cannot be read: it is cut off, damaged or encrypted"),
         ("a.parquet", b"PARE" + bytes(20), "is an encrypted Parquet file"),
-        ("a.jsonl.gz", gzip.compress(b"hello"), "is a gzip file without JSON objects in it"),
+        ("a.jsonl.gz", gzip.compress(b"hello", mtime=0), "is a gzip file without JSON objects in it"),
         ("a.jsonl", b"\x28\xb5\x2f\xfd" + bytes(20), "is packed with zstd: unpack it first"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "bytes",
 )
 def test_what_is_there_instead_is_said(tmp_path, place, name, content, words):
     (tmp_path / name).write_bytes(content)

@@ -27,6 +27,9 @@ def test_a_step_waits_for_stable_and_is_read_later(tmp_path):
 def test_without_any_stable_step_it_says_so(tmp_path):
     shutil.copytree(EXAMPLES / STEP, tmp_path / "step_3")
     (tmp_path / "step_3" / "STABLE").unlink()
+    alone = next((tmp_path / "step_3").glob("*.jsonl"))
+    with pytest.raises(ImportFailed, match=rf"^{alone.name} is one file of a prime-rl step.*import the step's folder"):
+        read(alone)
     with pytest.raises(ImportFailed, match="no step with `STABLE` yet"):
         read(tmp_path)
 
