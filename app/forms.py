@@ -40,7 +40,7 @@ def setting(draft: Draft, what: Setting, choices: Sequence[Any] | None = None) -
         )
     elif what.kind in ("list", "text"):
         st.session_state[key] = ", ".join(map(str, now)) if isinstance(now, list) else str(now)
-        st.text_input(label, key=key, on_change=write, help=help_)
+        st.text_input(label, key=key, on_change=write, help=help_, placeholder=what.none or None)
     else:
         _number(label, key, now, what, help_, write)
 

@@ -20,6 +20,7 @@ from core.config import RunConfig
 from core.config_tasks import TaskSettings
 from core.tasks import FilePrompts, Task, TaskError, file_prompts, get_task, names_code, task_names
 from core.tasks.base import POOL_SEED, Prompt
+from core.tasks.columns import likely
 from core.tasks.file import MOST_ROWS, resolved
 from core.tasks.own_function import ONLY_THERE
 from core.tasks.rows import Row, cell, look, text_of
@@ -37,6 +38,8 @@ CASES = {
     "numbers_right": "right numbers used",
 }
 """Traits in words."""
+OWN_VERIFIER = {True: "the same text as the answer (exact)", False: "the task’s own"}
+"""What `auto` is, by whether the task is a file."""
 
 
 def show(draft: Draft) -> None:
@@ -85,15 +88,25 @@ def _file(draft: Draft, settings: TaskSettings | None) -> None:
             )
             return
         names, rows = seen
+        _propose(draft, names)
         _columns(draft, [replace(what, kind="choice", choices=tuple(names)) for what in COLUMNS])
         _columns(draft, SPLIT)
         _preview(rows, names, settings.file.prompt, settings.file.answer)
         try:
             found = file_prompts(settings)
-        except TaskError as error:
-            st.caption(inert_markdown(error))
+        except TaskError:  # which the page's verdict says
             return
         _counts(found, settings)
+
+
+def _propose(draft: Draft, names: Sequence[str]) -> None:
+    """Choose the columns that the file most likely means, where those of the draft are not in it."""
+    for what, name in zip(COLUMNS, likely(names), strict=True):
+        if name is not None and draft.value(what.path) not in names:
+            draft.write(what.path, name)
+            st.rerun()
+    if names and tuple(draft.value(what.path) for what in COLUMNS) == likely(names):
+        st.caption("The columns were chosen by their names; choose others where these are not meant.")
 
 
 def _look(path: str) -> tuple[list[str], list[Row]] | None:
@@ -190,13 +203,14 @@ def _reward(draft: Draft, settings: TaskSettings | None) -> None:
 
 def _told(draft: Draft, kind: str) -> str:
     """The verifier and the reward in a few words."""
+    of_file = str(draft.value("task.name")) == "file"
     weights = {name: draft.value(f"task.reward.{name}") for name in ("correct", "format", "length")}
     terms = [
         f"{'− ' if name == 'length' else '+ ' if i else ''}{number(weight)} × {name}"
         for i, (name, weight) in enumerate(weights.items())
         if isinstance(weight, int | float) and weight
     ]
-    return f"{'the task’s own' if kind == 'auto' else inert_markdown(kind)}; reward = {' '.join(terms) or '0'}"
+    return f"{OWN_VERIFIER.get(of_file) if kind == 'auto' else inert_markdown(kind)}; reward = {' '.join(terms) or '0'}"
 
 
 def _try(settings: TaskSettings) -> None:

@@ -11,14 +11,22 @@ from app.draft import Draft, read_draft
 from app.inert import inert_markdown, visible
 from app.views.setting import Setting
 from app.views.settings import ADVANCED, CURVES, ESSENTIAL
-from app.words import count, duration, number
+from app.views.task_settings import COLUMNS, FILE
+from app.words import count, duration, number, size
 from core.advantage import Method
 from core.advantage.registry import BASES, WEIGHTS
-from core.config import ConfigError, ExperimentConfig, dump
+from core.config import ConfigError, ExperimentConfig, RunConfig, dump
 from core.runs import RunError, command_for
-from core.runs.create import bytes_needed, check_machine, check_space
+from core.runs.create import bytes_needed, check_machine, check_space, weight_bytes
 from core.runs.locks import visible_gpus
 from core.runs.sinks import PACKAGES, installed
+
+LARGER_LR = 1e-4
+"""A learning rate for models larger than the embedded one."""
+EMBEDDED_TASKS = ("embedded",)
+"""Tasks whose prompts the embedded model can read."""
+LABELS = {what.path: what.label for group in (ESSENTIAL, *ADVANCED.values(), (FILE, *COLUMNS)) for what in group}
+"""What the page calls the settings that a sentence may name."""
 
 
 def page() -> None:
@@ -127,11 +135,12 @@ def _summary(draft: Draft) -> None:
     with st.container(border=True):
         if experiment is None or problem:
             st.subheader("Not ready to start", anchor=False)
-            st.error(inert_markdown(problem), icon=":material/error:")
+            st.error(_in_labels(problem), icon=":material/error:")
         else:
             _promise(experiment)
             for hint in _hints(experiment):
                 st.warning(hint, icon=":material/lightbulb:")
+            _offer_rate(draft, experiment)
             _offer_gpus(draft, experiment)
         runs = len(experiment.methods) * len(experiment.seeds) if experiment else 1
         st.button(
@@ -157,6 +166,13 @@ def _summary(draft: Draft) -> None:
                            type="tertiary", icon=":material/download:", on_click="ignore")  # fmt: skip
     with st.expander("Show the YAML"):
         st.code(visible(text), language="yaml", height=420)
+
+
+def _in_labels(problem: str) -> str:
+    """A sentence about a setting, as Markdown, by the name that the page gives it."""
+    path, colon, rest = problem.partition(": ")
+    label = LABELS.get(path) if colon else None
+    return f"**{label}** ({inert_markdown(path)}): {inert_markdown(rest)}" if label else inert_markdown(problem)
 
 
 def _checked(draft: Draft) -> tuple[ExperimentConfig | None, str]:
@@ -189,7 +205,7 @@ def _promise(experiment: ExperimentConfig) -> None:
         f"evaluated every {count(run.evaluate.every, 'step')} on {task_forms.held_out(run)} held-out prompts"
         if run.evaluate.every else "never evaluated on held-out prompts",
         *([f"trained by {run.processes} processes together"] if run.processes > 1 else []),
-        f"at most {number(sum(map(bytes_needed, runs)) / 2**20)} MB on disk",
+        f"at most {size(sum(bytes_needed(one) + weight_bytes(one) for one in runs))} on disk, checkpoints included",
     ]  # fmt: skip
     st.markdown("\n".join(f"- {line}" for line in lines))
     if len(experiment.methods) > 1:
@@ -203,6 +219,19 @@ def _rounds(experiment: ExperimentConfig, seconds: float | None) -> None:
     when = f"Seed by seed: {first}every method has one finished run, which Compare shows at once. " if seeds > 1 else ""
     few = {1: "One seed cannot tell a better method from luck", 2: "Two seeds give a very wide interval"}.get(seeds)
     st.caption(when + (f"{few}: take three or more to claim a difference." if few else ""))
+
+
+def _too_fast(run: RunConfig) -> bool:
+    """Whether the learning rate is the embedded model's, and the model another."""
+    return run.model != "embedded" and run.optimizer.lr > 5e-4
+
+
+def _offer_rate(draft: Draft, experiment: ExperimentConfig) -> None:
+    if _too_fast(experiment.run):
+        st.button(
+            f"Set the learning rate to {number(LARGER_LR)}", key="lr", type="tertiary", icon=":material/speed:",
+            on_click=draft.write, args=("optimizer.lr", LARGER_LR), help="For models larger than the embedded one",
+        )  # fmt: skip
 
 
 def _offer_gpus(draft: Draft, experiment: ExperimentConfig) -> None:
@@ -229,7 +258,12 @@ def _hints(experiment: ExperimentConfig) -> list[str]:
         hints.append(
             f"With {run.group_size} rollouts a prompt most groups are all right or all wrong and teach nothing."
         )
-    if run.model != "embedded" and run.optimizer.lr > 5e-4:
+    if run.model == "embedded" and run.task.name not in EMBEDDED_TASKS:
+        hints.append(
+            "The embedded model has seen sums of the lab's own wording and nothing else: of other prompts it gets "
+            "nearly all wrong, so that there is little to learn from. Take smollm2-135m, or a model of yours."
+        )
+    if _too_fast(run):
         hints.append(
             f"{number(run.optimizer.lr)} suits the tiny embedded model; larger models want a tenth of it or less."
         )

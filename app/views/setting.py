@@ -11,7 +11,8 @@ Kind = Literal["int", "float", "choice", "flag", "list", "text"]
 @dataclass(frozen=True)
 class Setting:
     """A field of `RunConfig` by its dotted path. `low` and `high` are what the widget offers, within what the config
-    allows; `none` says what an empty value means, "" where there must be one. `list` is comma-separated text."""
+    allows; `none` says what an empty value means, "" where there must be one, and of a text what might stand there.
+    `list` is comma-separated text."""
 
     path: str
     label: str

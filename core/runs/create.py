@@ -14,7 +14,7 @@ from core.engines.choose import check_engine
 from core.runs import machine
 from core.runs.folders import RunError, new_id, slug
 from core.runs.locks import DeviceQueues, device_key, device_keys, has_cuda
-from core.runs.memory import check_fits
+from core.runs.memory import FLOAT, adapter_parameters, check_fits, moments
 from core.runs.sinks import check_sinks
 from core.runs.status import Status, write_status
 from core.runs.team import check_gpus
@@ -29,7 +29,7 @@ BYTES_PER_TOKEN = 140
 while a run is sealed (measured on embedded runs)."""
 
 SPARE_BYTES = 100 * 2**20
-"""For what is not counted: checkpoints, logs, the machine's own needs."""
+"""For what is not counted: logs, the machine's own needs."""
 
 LOOKED_AT = 1024
 """Prompts whose lengths are looked at before a run; the longest in characters are counted in tokens. Of a file, all; of
@@ -185,8 +185,8 @@ def check_locks(config: RunConfig) -> None:
 
 
 def check_space(root: Path, configs: list[RunConfig]) -> None:
-    """Raise RunError if the disk could not hold the runs' tokens at their full length."""
-    needed = SPARE_BYTES + sum(map(bytes_needed, configs))
+    """Raise RunError if the disk could not hold the runs' tokens at their full length, and their checkpoints."""
+    needed = SPARE_BYTES + sum(bytes_needed(config) + weight_bytes(config) for config in configs)
     there = next(path for path in (root, *root.parents) if path.exists())
     free = shutil.disk_usage(there).free
     if free < needed:
@@ -205,6 +205,18 @@ def bytes_needed(config: RunConfig) -> int:
     probes = config.evaluate.probes * per_group
     evaluations = config.steps // config.evaluate.every + 1 if config.evaluate.every else 0
     return BYTES_PER_TOKEN * (config.steps * per_step + evaluations * probes)
+
+
+def weight_bytes(config: RunConfig) -> int:
+    """What a run's adapter and its checkpoints take at most: one more than are kept, while one is written. 0 where the
+    model cannot be looked at."""
+    from core.models.catalog import describe
+
+    model = describe(config.model)
+    if not model.ready:
+        return 0
+    adapter = FLOAT * adapter_parameters(config, model)
+    return adapter + (config.checkpoint.keep + 1) * adapter * (1 + moments(config))
 
 
 def _create(root: Path, config: RunConfig, experiment: ExperimentConfig) -> Path:

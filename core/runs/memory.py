@@ -96,7 +96,6 @@ def plan(
     processes each has a GPU of its own, but on a CPU they share the machine.
     """
     adapter = adapter_parameters(config, model)
-    moments = 2 if config.optimizer.name == "adamw" else 0
     copies = config.processes if device == "cpu" else 1
     merged = merged_bytes(config, model)
     parts = [
@@ -104,7 +103,7 @@ def plan(
         Part("model", model.parameters * WIDTH[config.precision]),
         Part("merged weights", merged),
         Part("adapter and gradient", 2 * FLOAT * adapter),
-        Part("optimizer", moments * FLOAT * adapter),
+        Part("optimizer", moments(config) * FLOAT * adapter),
     ]
     if vllm_bytes is None:
         rows = sampled_rows(config, model, prompt_tokens)
@@ -127,6 +126,11 @@ def vllm_bytes(config: RunConfig, model: ModelInfo, device: str, room: int) -> i
     if device == "cuda":
         return int(config.vllm.gpu_share * room)
     return int(config.vllm.kv_cache_gb * 2**30) + FLOAT * model.parameters + VLLM_LIBRARIES_BYTES
+
+
+def moments(config: RunConfig) -> int:
+    """Numbers that the optimizer keeps for each weight of the adapter."""
+    return 2 if config.optimizer.name == "adamw" else 0
 
 
 def adapter_parameters(config: RunConfig, model: ModelInfo) -> int:

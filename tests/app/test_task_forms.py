@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -13,6 +14,7 @@ import yaml
 from app.views.comparison import trait_words
 from app.views.tokens import rollout_title
 from core.config import parse, parse_run
+from core.models.catalog import EMBEDDED_PATH
 from core.runs import create_runs
 from core.runs.folders import run_info
 from core.tasks.own_function import ONLY_THERE
@@ -41,12 +43,16 @@ def test_a_file_is_chosen_step_by_step(no_runs, open_page, sums):
     at = open_page("launch", preset="grpo")
     widget(at.selectbox, "draft:task.name").set_value("file").run()
     assert len(at.error) == 1 and "name a" in at.error[0].value and widget(at.button, "start").disabled
+    assert widget(at.text_input, "draft:task.file.path").placeholder
     widget(at.text_input, "draft:task.file.path").set_value(str(sums)).run()
-    assert "no column" in at.error[0].value
+    assert not at.error and "were chosen by their names" in texts(at)
     columns = widget(at.selectbox, "draft:task.file.prompt")
-    assert {"id", "question", "result"} <= set(columns.options)
-    columns.set_value("question").run()
-    widget(at.selectbox, "draft:task.file.answer").set_value("result").run()
+    assert (columns.value, widget(at.selectbox, "draft:task.file.answer").value) == ("question", "result")
+    assert list(columns.options) == ["id", "question", "result"]
+    assert "take smollm2-135m" in " ".join(one.value.lower() for one in at.warning)
+    columns.set_value("id").run()
+    assert not at.exception and "were chosen by their names" not in texts(at)
+    widget(at.selectbox, "draft:task.file.prompt").set_value("question").run()
     assert not at.exception
     widget(at.selectbox, "draft:task.verify.kind").set_value("numeric").run()
     assert not at.exception and not at.error
@@ -55,6 +61,24 @@ def test_a_file_is_chosen_step_by_step(no_runs, open_page, sums):
     assert parse(yaml.safe_load(at.code[1].value)).run.task == task
     again = open_page("launch", preset="grpo", set=at.query_params["set"])
     assert launched(again).run.task == task
+
+
+def test_columns_without_a_telling_name_are_asked_for_once_and_by_their_label(no_runs, open_page, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("eins;zwei\n1+1;2\n")
+    at = open_page("launch", preset="grpo", set=["task.name=file", f"task.file.path={path}"])
+    assert len(at.error) == 1 and at.error[0].value.startswith("**Prompt column** (task\\.file\\.prompt): ")
+    said = texts(at).replace("\\", "")
+    assert said.count("it has 'eins', 'zwei'") == 1
+    assert {"eins", "zwei"} < set(widget(at.selectbox, "draft:task.file.prompt").options)
+
+
+def test_a_learning_rate_for_a_larger_model_is_a_press_away(no_runs, open_page, tmp_path):
+    model = shutil.copytree(EMBEDDED_PATH, tmp_path / "model")
+    at = open_page("launch", preset="grpo", set=[f"model={model}"])
+    assert any("larger models want a tenth" in one.value for one in at.warning)
+    widget(at.button, "lr").click().run()
+    assert launched(at).run.optimizer.lr == 1e-4 and not any(one.key == "lr" for one in at.button)
 
 
 def test_rows_are_shown_split_and_counted(no_runs, open_page, sums):

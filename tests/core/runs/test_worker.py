@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 from shutil import copytree
 
+from core.config import read_run
 from core.models.catalog import EMBEDDED_PATH
 from core.runs import read_status, resume, start, stop
+from core.runs.create import weight_bytes
 from core.store import open_runs
 from core.store.check import check
 from tests.core.runs.conftest import experiment, wait_for
@@ -35,6 +37,10 @@ def test_a_real_run_stopped_resumed_finished_and_sealed(root: Path) -> None:
     assert (info.step, info.error) == (LONG, "")
     assert (path / "adapter" / "adapter_model.safetensors").exists()
     assert (path / "rollouts.duckdb").exists()
+    kept = sum(
+        file.stat().st_size for name in ("adapter", "checkpoint") for file in (path / name).rglob("*.safetensors")
+    )
+    assert kept <= weight_bytes(read_run(path / "config.yaml")) < 2 * kept
     report = check(path)
     assert (report.problems, report.steps) == ([], LONG + 1)
     with open_runs([path]) as lab:

@@ -103,6 +103,22 @@ def test_rows_that_cannot_be_used_are_counted_by_reason(tmp_path):
     assert found.first["no prompt"] == "line 4" and found.first["not JSON"] == "line 6"
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "question;result\n1+1=?;2\n3,5+1=?;4\n"),
+        ("a.csv", "question\tresult\n1+1=?\t2\n3;5\t4\n"),
+        ("a.csv", '"question, short";question;result\n"x, y; z";1+1=?;2\n;3+1=?;4\n'),
+        ("a.tsv", "question,result\n1+1=?,2\n3+1=?,4\n"),
+        ("a.tsv", "question\tresult\n1,1,1=?\t2\n3+1=?\t4\n"),
+    ],
+)
+def test_the_separator_of_a_table_is_that_of_its_first_line(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    found = file_prompts(settings(tmp_path / name))
+    assert sorted(prompt.answer for prompt in found.train + found.held) == ["2", "4"] and not found.refused
+
+
 def test_bad_rows_of_csv(tmp_path):
     path = tmp_path / "bad.csv"
     long = "y" * 200_000
@@ -155,6 +171,11 @@ def test_a_changed_file_is_read_again(tmp_path):
         ("b.parquet", b"", "is empty"),
         ("empty.jsonl", b"", r"has no row that can be used$"),
         ("twice.csv", b"question,question\n1,2\n", "names a column twice"),
+        (
+            "latin.csv",
+            "question,l\u00f6sung\n1,2\n".encode("latin-1"),
+            r"first line of .*latin\.csv is not UTF-8; save",
+        ),
         (
             "c.jsonl",
             b'{"prompt": "1+1=?", "result": 2}\n',
