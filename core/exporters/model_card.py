@@ -44,7 +44,7 @@ def card(run_dir: Path, config: RunConfig, made_with: Mapping[str, Any], merged:
         _what(base, merged),
         "## Load it\n\n" + (_load_merged() if merged else _load(config, base)),
         _prompts(config),
-        "## Results\n\n" + _results(evals, config),
+        "## Results\n\n" + _results(evals, done, config),
         "## How it was trained\n\n" + _training(done, config, made_with),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -159,8 +159,8 @@ def _stored(run_dir: Path) -> tuple[list[dict[str, Any]], int]:
         return [], 0
 
 
-def _results(evals: list[dict[str, Any]], config: RunConfig) -> str:
-    """The first and the last of them."""
+def _results(evals: list[dict[str, Any]], done: int, config: RunConfig) -> str:
+    """The first and the last of them, and whether the adapter as it is, after `done` steps, was evaluated at all."""
     if not evals:
         return "It was never evaluated on held-out prompts."
     shown = evals[:1] + (evals[-1:] if len(evals) > 1 else [])
@@ -170,10 +170,13 @@ def _results(evals: list[dict[str, Any]], config: RunConfig) -> str:
         for row in shown
     ]
     last = shown[-1]
+    later = ""
+    if last["step"] < done:
+        later = f"\n\nThis adapter is that of {done} steps; it was not evaluated itself, the run ended before."
     head = f"| after steps | pass@1 | pass@{last['k']} | greedy | cut off |\n|--:|--:|--:|--:|--:|"
     return (
         f"On {last['prompts']} held-out prompts of the task, {last['rollouts']} responses each, one training run (seed "
-        f"{config.seed}):\n\n" + "\n".join([head, *rows])
+        f"{config.seed}):\n\n" + "\n".join([head, *rows]) + later
     )
 
 

@@ -18,6 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import core
 from core.cli import main
 from core.config import dump, parse_run, read_run
+from core.exporters import model_card
 from core.exporters.adapter import ExportError, adapter_zip, has_adapter
 from core.exporters.merged import merge
 from core.exporters.model_card import card, model_name, settings
@@ -64,6 +65,16 @@ def both(run_dir: Path, adapter: Path) -> tuple[torch.nn.Module, torch.nn.Module
     base, again = (AutoModelForCausalLM.from_pretrained(path) for _ in range(2))
     ids = torch.tensor([AutoTokenizer.from_pretrained(path)(PROMPT)["input_ids"]])
     return base, PeftModel.from_pretrained(again, adapter), ids
+
+
+def test_a_card_says_that_a_stopped_run_was_not_evaluated_at_its_end() -> None:
+    row = {
+        "step": 10, "prompts": 4, "rollouts": 4, "pass_at_1": 0.5, "k": 4, "pass_at_k": 0.5, "greedy": None,
+        "truncated_share": 0.0,
+    }  # fmt: skip
+    config = parse_run({"method": "grpo"})
+    assert "that of 14 steps; it was not evaluated" in model_card._results([row], 14, config)
+    assert "not evaluated" not in model_card._results([row], 10, config)
 
 
 def test_peft_reads_the_archive(trained: Path, tmp_path: Path) -> None:
