@@ -43,7 +43,7 @@ def show(place: Place) -> None:
     place.table(f"**Wrong and right, side by side** · {seen.steps}", html, how=HOW_WINDOW, key="polarity:window")
     fig = figures.curves(place.steps, theme(), chosen)
     place.clickable(fig, key="polarity:curves", how=HOW_CURVES, frame=place.steps)
-    if place.trained:
+    if place.trained and place.steps["recorded"].any():
         masses = figures.masses(place.steps, theme(), chosen)
         columns = place.steps[["step", "polarity", "base_mass", "mass"]]
         place.clickable(masses, key="polarity:mass", how=HOW_MASS, frame=columns)

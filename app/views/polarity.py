@@ -36,7 +36,7 @@ class Side:
     base_mass: float
     mass: float
     flagged: int  # correct rollouts with a negative base advantage
-    recorded: bool = True  # its tokens, at least in sum
+    recorded: bool = True  # its tokens, at least in sum; the masses are NaN where not
 
 
 @dataclass(frozen=True)
@@ -271,11 +271,12 @@ def _side(part: pd.DataFrame) -> Side:
         return float((there[column] * there[weight]).sum() / total) if total else np.nan
 
     steps = max(1, part["step"].nunique())
+    recorded = bool(part["recorded"].any()) or not part["rollouts"].sum()
+    masses = [float(part[name].sum()) / steps if recorded else np.nan for name in ("base_mass", "mass")]
     return Side(
         int(part["rollouts"].sum()), mean("length", "rollouts"), mean("reward", "rollouts"), mean("truncated",
         "rollouts"),
-        mean("entropy", "tokens"), mean("probability", "tokens"), float(part["base_mass"].sum()) / steps,
-        float(part["mass"].sum()) / steps, int(part["flagged"].sum()), bool(part["recorded"].any()),
+        mean("entropy", "tokens"), mean("probability", "tokens"), *masses, int(part["flagged"].sum()), recorded,
     )  # fmt: skip
 
 
@@ -283,7 +284,7 @@ def _mass_words(seen: Window, trained: bool) -> str:
     if not trained:
         return "Probes are not trained, so they have no advantage mass."
     after, before = seen.wrong_share(), seen.wrong_share(before=True)
-    if not (seen.wrong.recorded or seen.right.recorded):
+    if not (seen.wrong.recorded and seen.right.recorded):
         return f"The advantage mass is not known: it is a sum over tokens, and {seen.steps} came without."
     if np.isnan(after):
         return f"Nothing was trained on in {seen.steps}: no token has advantage mass."

@@ -156,6 +156,8 @@ def _cell(cell: Mapping[str, object] | None, value: str, mark: str | None, where
 def _ratio_words(seen: Window) -> str:
     """`wrong : right 1.42 (1.42 before)`."""
     after, before = seen.ratio(), seen.ratio(before=True)
+    if not (seen.wrong.recorded and seen.right.recorded):
+        return "not known without tokens"
     if not np.isfinite(after) or after == 0:
         return "no ratio: one side has none"
     return f"wrong : right {number(after)} ({number(before)} before)"

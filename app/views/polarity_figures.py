@@ -40,9 +40,11 @@ Chosen = tuple[int, int] | None
 
 
 def curves(frame: pd.DataFrame, theme: Theme, chosen: Chosen = None) -> go.Figure:
-    """Rollouts, length, entropy, probability and reward over steps. `frame` is `polarity.by_step`."""
+    """Rollouts, length, entropy, probability and reward over steps, as far as they are known. `frame` is
+    `polarity.by_step`.
+    """
     varied = frame.groupby("polarity")["reward"].nunique().max() > 1
-    shown = [curve for curve in CURVES if curve[0] != "reward" or varied]
+    shown = [curve for curve in CURVES if frame[curve[0]].notna().any() and (curve[0] != "reward" or varied)]
     rows = len(shown)
     panels = Panels(
         theme, "Wrong and right answers over the steps", rows=rows, heads=side_heads(theme), height=140 * rows + 60
@@ -193,7 +195,7 @@ def signal(frame: pd.DataFrame, theme: Theme, chosen: Chosen = None) -> go.Figur
         none = line(steps, frame["no_signal"] / groups, theme.text, "no signal (equal rewards)", ".0%", "dot")
         traces.append({**none, "showlegend": True})
     fig.add_traces(traces)
-    shapes = [] if chosen is None else [band(*chosen, theme)]
+    shapes = [] if chosen is None or _whole(chosen, steps) else [band(*chosen, theme)]
     axes = {"xaxis": _whole_steps(steps), "yaxis": {"range": [0, 1.02], "tickformat": ".0%"}}
     fig.update_layout(barmode="stack", bargap=0.06, shapes=shapes, **axes)
     return fig
@@ -209,9 +211,14 @@ def over_steps(panels: Panels, chosen: Chosen, cols: Sequence[int] | None = None
             panels.x(row, col, **_whole_steps(steps))
             if row == panels.rows:
                 panels.x(row, col, title="step")
-    if chosen is not None:
+    if chosen is not None and len(steps) and not _whole(chosen, steps):
         panels.band(*chosen, cols)
     return panels.figure()
+
+
+def _whole(chosen: tuple[int, int], steps: Sequence[float]) -> bool:
+    """Whether a window is all there is, so that marking it would only grey the figure."""
+    return chosen[0] <= np.min(steps) and chosen[1] >= np.max(steps)
 
 
 def _whole_steps(steps: Sequence[float]) -> dict[str, object]:

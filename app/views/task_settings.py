@@ -17,7 +17,7 @@ TASK = (
 FILE = Setting("task.file.path", "Dataset file", "text",
     "The path of a .jsonl, .parquet or .csv file on the lab's machine, with a row for each prompt. It is read where it "
     "is, and never changed. A relative path starts in the lab's own folder.",
-    none="/home/me/my-sums.jsonl")  # fmt: skip
+    none="~/data/my-sums.jsonl")  # fmt: skip
 
 COLUMNS = (
     Setting("task.file.prompt", "Prompt column", "text",

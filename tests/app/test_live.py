@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -11,11 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app import data
 from app.palette import DARK, LIGHT
 from app.progress import telling
 from app.views import samples
 from app.views.curves import CURVES, GAP, MORE, part_panels
 from app.views.live import MOST_POINTS, Line, Series, curves, drawn, legend_html, numbers, one_each
+from app.widgets import STATE_ICON
 from core.advantage.tis import GAP_METRICS
 from core.runs import list_runs
 from core.store.queries.live import Curves
@@ -162,6 +165,25 @@ def test_a_fragment_refreshes_while_a_run_is_live_and_not_after(states, open_pag
     open_page("live", run="running")
     open_page("live", run="finished")
     assert [every for every in seen if every not in (None, 3.0)] == [2.0]  # 3 s: the list of the page it came from
+
+
+def test_the_sign_in_a_runs_chip_follows_its_state(no_runs, open_page, monkeypatch):
+    run = make_run(no_runs, "mine", steps=2, state="queued", **TINY)
+    moved = []
+
+    def fragment(draw, run_every=None):
+        def later():
+            if not moved:
+                moved.append(break_status(run, state="running", heartbeat=time.time()))
+                data.refresh()
+            draw()
+
+        return later
+
+    monkeypatch.setattr("streamlit.fragment", fragment)
+    at = open_page("live", run="mine")
+    assert moved and not at.exception
+    assert at.multiselect[0].options[0].startswith(STATE_ICON["running"])
 
 
 def test_a_run_of_one_model_says_that_there_is_no_gap(states, open_page):

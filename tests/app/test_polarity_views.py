@@ -103,9 +103,11 @@ def test_verdict_of_a_window_without_tokens_does_not_speak_of_training(wrong, wo
     })  # fmt: skip
     nothing = ["step", "polarity", "tokens", "entropy", "probability", "mass", "base_mass"]
     frame = view.by_step(answers, pd.DataFrame(columns=nothing))
-    said = view.verdict(view.window(frame, view.signal_by_step(answers), 3, 3), True)
+    signals = view.signal_by_step(answers)
+    said = view.verdict(view.window(frame, signals, 3, 3), True)
     assert "The advantage mass is not known: it is a sum over tokens, and step 3 came without." in said
     assert words in said and "trained" not in said
+    assert "not known without tokens" in window_table(view.window(frame, signals, 3, 3), LIGHT, True, None)
 
 
 def test_unchanged_mass_says_so():
@@ -227,6 +229,10 @@ def test_curves_mirror_on_the_same_axes(theme):
     graded = steps().assign(reward=[0.0, 1.0, 0.1, 0.9, 0.0, 1.0])  # more than right or wrong
     assert figures.curves(graded, theme).layout.yaxis9.title.text == "mean reward"
     assert len(fig.layout.shapes) == 8 and fig.layout.shapes[0].x0 == -0.5 and fig.layout.shapes[0].x1 == 1.5
+    assert not figures.curves(steps(), theme, (0, 2)).layout.shapes  # a window of all steps marks nothing
+    unknown = steps().assign(entropy=np.nan, probability=np.nan)  # as in an import of texts
+    titles = [axis.title.text for axis in figures.curves(unknown, theme).select_yaxes() if axis.title.text]
+    assert titles == ["rollouts", "length (tokens)"]
 
 
 def test_masses_show_before_after_and_the_ratio_between():
