@@ -10,7 +10,7 @@ from app import data, urls
 from app.importing import report
 from app.importing.preview import start
 from app.importing.source import at_the_machine
-from app.importing.told import manifest_of, told
+from app.importing.told import manifest_of, origin_of, told
 from app.inert import inert_markdown
 from app.words import age, count
 from core.importers.jobs import Asked
@@ -58,6 +58,8 @@ def _row(info: RunInfo, manifest: Manifest | None, newest: bool) -> None:
     if manifest is not None:
         size = f"{count(manifest.steps, 'step')}, {count(manifest.rollouts, 'rollout')}"
         about = [f"{told(info)} · {size} · {age(manifest.imported)}", inert_markdown(manifest.source)]
+    elif sent := origin_of(info):
+        about = [f"{told(info)} · {count(info.step, 'step')} · {age(sent.opened)}"]
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         lines = "  \n".join(f":small[:gray[{line}]]" for line in about)
         st.markdown(f"**{inert_markdown(info.name)}**  \n{lines}", width="stretch")

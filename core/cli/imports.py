@@ -162,9 +162,9 @@ def _tell(made: Imported, where: str) -> None:
         typer.echo(f"{made.path.name}: nothing new in {one_line(manifest.source, 400)}")
         _reasons(report)
         return
-    steps = "1 step" if made.new_steps == 1 else f"{made.new_steps} steps"
+    steps = _count(made.new_steps, "step")
     what = f"{steps} new or with new rollouts" if made.followed else steps
-    typer.echo(f"{made.path.name}: {what}, {report.taken:,} rollouts taken from {one_line(manifest.label)}")
+    typer.echo(f"{made.path.name}: {what}, {_count(report.taken, 'rollout')} taken from {one_line(manifest.label)}")
     _reasons(report)
     for lack in manifest.lacking():
         typer.echo(f"not in the files: {lack}")
@@ -173,11 +173,15 @@ def _tell(made: Imported, where: str) -> None:
     typer.echo(f"Look inside: python -m streamlit run app/main.py{f' --{where}' if where else ''}")
 
 
+def _count(n: int, one: str) -> str:
+    return f"1 {one}" if n == 1 else f"{n:,} {one}s"
+
+
 def _reasons(report: Report) -> None:
     """What was not taken and why, and what else there is to say of the files. Their words are foreign: on one line."""
     for reason, rows in report.refused.most_common():
         first = one_line(report.examples.get(reason, ""))
-        typer.echo(f"refused: {rows:,} rows: {one_line(reason)} (first: {first})")
+        typer.echo(f"refused: {_count(rows, 'row')}: {one_line(reason)} (first: {first})")
     for note in report.notes:
         typer.echo(f"note: {one_line(note, 400)}")
 

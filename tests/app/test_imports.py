@@ -264,6 +264,7 @@ def test_a_run_that_a_colleague_sent_is_opened(no_runs: Path, open_page: Open, t
     (run,) = list_runs(no_runs)
     assert run.imported and not (no_runs / jobs.FOLDER / at.query_params["job"] / jobs.FILES).exists()
     assert "sent by another lab" in texts(open_page("runs"))
+    assert "sent by another lab · 2\u00a0steps · just now" in texts(open_page("imports"))
     at = open_page("imports")
     at.file_uploader[0].set_value([("sent.zip", (tmp_path / "sent.zip").read_bytes(), "application/zip")]).run()
     at = until_ended(click(at, "import:start"), no_runs)
