@@ -16,6 +16,7 @@ import yaml
 from app import data, urls
 from app.inert import inert_markdown
 from core.config import ConfigError, ExperimentConfig, RunConfig, dump, override, parse, read_run, renamed
+from core.config_yaml import in_a_line
 
 FIRST = "grpo"
 SAID = 300
@@ -45,7 +46,7 @@ class Draft:
         kept = [change for change in self.changes if change.partition("=")[0].strip() != path]
         start = Draft(self.base, override(self.base, kept), tuple(kept)).name if path == "name" else self.original(path)
         if value != start:
-            kept.append(f"{path}={json.dumps(value, ensure_ascii=False)}")
+            kept.append(f"{path}={in_a_line(value)}")
         urls.set_params(set=kept)
 
     @property

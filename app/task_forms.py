@@ -104,7 +104,8 @@ def _propose(draft: Draft, names: Sequence[str]) -> None:
     for what, name in zip(COLUMNS, likely(names), strict=True):
         if name is not None and draft.value(what.path) not in names:
             draft.write(what.path, name)
-            st.rerun()
+            if urls.list_param("set") != list(draft.changes):  # else it would be proposed for ever
+                st.rerun()
     if names and tuple(draft.value(what.path) for what in COLUMNS) == likely(names):
         st.caption("The columns were chosen by their names; choose others where these are not meant.")
 

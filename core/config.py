@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from core.advantage import AdvantageError, Method, build
@@ -36,7 +35,7 @@ from core.config_settings import (
     VllmSettings,
 )
 from core.config_tasks import TaskSettings
-from core.config_yaml import NOT_A_MAPPING, PLURALS, override, read_yaml
+from core.config_yaml import NOT_A_MAPPING, PLURALS, as_yaml, override, read_yaml
 
 MOST_RUNS = 256
 """Of an experiment: each is a process that waits in its device's line."""
@@ -316,7 +315,7 @@ def dump(config: RunConfig | ExperimentConfig) -> str:
         data = {**shell, **run}
     else:
         data = json.loads(config.model_dump_json())
-    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
+    return as_yaml(data)
 
 
 def _validate(model: type[BaseModel], data: Mapping[str, Any], context: str | None = None) -> Any:

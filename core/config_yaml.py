@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
+import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -61,6 +63,32 @@ _Values.add_implicit_resolver(
 
 def _parsed(text: str) -> Any:
     return yaml.load(text, Loader=_Loader)  # a safe loader
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes a text with U+0085 in it, which YAML would read back as a space."""
+
+    def represent_str(self, text: str) -> yaml.ScalarNode:
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style='"' if "\x85" in text else None)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
+
+
+def as_yaml(data: dict[str, Any]) -> str:
+    """Settings as the text of a file that `read_yaml` reads back to the same."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+def in_a_line(value: Any) -> str:
+    """The value as YAML in one line, for `a.b=value`: what cannot be seen, or is no YAML, by its number."""
+    return "".join(map(_seen, json.dumps(value, ensure_ascii=False)))
+
+
+def _seen(char: str) -> str:
+    if unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
+        return char
+    return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
 
 
 def override(data: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import yaml
 
 from core.config import ExperimentConfig, dump
+from core.config_yaml import in_a_line
 from core.runs.folders import runs_option
 from core.runs.preset import presets
 
@@ -70,4 +70,4 @@ def _yaml(value: Any) -> str:
     """A value as YAML in one short piece."""
     if isinstance(value, str) and _PLAIN.fullmatch(value):
         return value
-    return json.dumps(value, ensure_ascii=False)
+    return in_a_line(value)

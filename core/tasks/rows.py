@@ -17,6 +17,8 @@ KINDS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "p
 LONGEST_LINE = 4 * 2**20
 """Bytes of a line of JSONL."""
 BATCH = 1024
+LONGEST_NAME = 2000
+"""Bytes of a column's name, beyond which it cannot be chosen."""
 LOOKED_AT = 50
 """Rows that are looked at for the names of the columns."""
 
@@ -43,14 +45,22 @@ def rows(path: Path, columns: Sequence[str] = ()) -> Iterator[Row]:
 
 
 def look(path: Path, count: int = 5) -> tuple[list[str], list[Row]]:
-    """(the columns of the first rows, those within columns as `a.b`; the first `count` rows)."""
+    """(the columns of the first rows that can be chosen, those within columns as `a.b`; the first `count` rows)."""
     first = list(islice(rows(path), LOOKED_AT))
     names: dict[str, None] = {}
     for _, row in first:
         for name, value in row.items() if isinstance(row, Mapping) else ():
             inner = value if isinstance(value, Mapping) else {}
             names |= dict.fromkeys([f"{name}.{key}" for key in inner] or [str(name)])
-    return list(names), first[:count]
+    return [name for name in names if _can_be_named(name)], first[:count]
+
+
+def _can_be_named(column: str) -> bool:
+    """Whether a config can say it: it is kept as UTF-8."""
+    try:
+        return len(column.encode()) <= LONGEST_NAME
+    except UnicodeEncodeError:
+        return False
 
 
 def cell(row: Mapping[str, Any], column: str) -> Any:

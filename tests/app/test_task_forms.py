@@ -73,6 +73,28 @@ def test_columns_without_a_telling_name_are_asked_for_once_and_by_their_label(no
     assert {"eins", "zwei"} < set(widget(at.selectbox, "draft:task.file.prompt").options)
 
 
+@pytest.mark.parametrize(
+    "name", ["prompt\x85x", "prompt\u2028", "prompt \x7f", "prompt \ufffe", "prompt \ufeff", HOSTILE]
+)
+def test_a_column_is_chosen_whatever_characters_its_name_has(no_runs, open_page, tmp_path, name):
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"answer": n, name: f"{n}+0"}) + "\n" for n in range(60)))
+    at = open_page("launch", preset="grpo", set=["task.name=file", f"task.file.path={path}"])
+    widget(at.selectbox, "draft:task.file.prompt").set_value(name).run()
+    assert not at.exception and not at.error and launched(at).run.task.file.prompt == name
+    assert "\u202e" not in texts(at)
+
+
+@pytest.mark.parametrize("name", ["prompt \ud800", "prompt " + "x" * 3000])
+def test_a_column_that_no_config_can_name_is_not_offered(no_runs, open_page, tmp_path, name):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"answer": 1, "question": "1+0", name: "1"}))
+    at = open_page("launch", preset="grpo", set=["task.name=file", f"task.file.path={path}"])
+    assert not at.exception and "Something went wrong" not in texts(at)
+    assert widget(at.selectbox, "draft:task.file.prompt").value == "question"
+    assert name not in widget(at.selectbox, "draft:task.file.prompt").options
+
+
 def test_a_learning_rate_for_a_larger_model_is_a_press_away(no_runs, open_page, tmp_path):
     model = shutil.copytree(EMBEDDED_PATH, tmp_path / "model")
     at = open_page("launch", preset="grpo", set=[f"model={model}"])

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.config import ConfigError, RunConfig, dump, load, override, parse, parse_run, read_run
+from core.config_yaml import in_a_line
 
 BAD = {
     "metod: grpo": "metod: no such setting; did you mean method?",
@@ -225,6 +226,16 @@ def test_the_correction_of_the_sampler_can_be_set_and_switched_off() -> None:
     assert (off.run.tis.cap, off.run.tis.gap) == (None, 0.05)
     assert parse(yaml.safe_load(dump(off))) == off
     assert parse_run(yaml.safe_load("tis: {cap: 3}")).tis.cap == 3
+
+
+@pytest.mark.parametrize(
+    "text", ["a\x85b", "a\u2028", "\x7f", "\ufeff", "\ufffe", "a\n\u202e😀\U000e0001", "'é' \"ö\" \\", "1"]
+)
+def test_a_text_reads_back_as_it_is_from_a_file_and_from_a_line(text: str) -> None:
+    run = parse_run({"task": {"file": {"prompt": text}}})
+    assert parse_run(yaml.safe_load(dump(run))) == run
+    line = in_a_line(text)
+    assert line.isprintable() and override({}, [f"name={line}"]) == {"name": text}
 
 
 def test_overrides_leave_the_original_alone() -> None:
