@@ -32,12 +32,15 @@ def setting(draft: Draft, what: Setting, choices: Sequence[Any] | None = None) -
         if what.none:
             options = [OWN, *options]
             now = OWN if now is None else now
-        if now not in options:
+        if what.ask and now not in options and not changed:
+            now = None
+        elif now not in options:
             options.append(now)
         st.session_state[key] = now
         st.selectbox(
-            label, options, key=key, on_change=write, help=help_, format_func=lambda item: _said(item, what.none)
-        )
+            label, options, index=None if now is None else 0, key=key, on_change=write, help=help_,
+            placeholder=what.ask or None, format_func=lambda item: _said(item, what.none),
+        )  # fmt: skip
     elif what.kind in ("list", "text"):
         st.session_state[key] = ", ".join(map(str, now)) if isinstance(now, list) else str(now)
         st.text_input(label, key=key, on_change=write, help=help_, placeholder=what.none or None)

@@ -18,6 +18,7 @@ from app.views.task_settings import COLUMNS, FILE, GENERATORS, OF_VERIFIER, REWA
 from app.words import count, number
 from core.config import RunConfig
 from core.config_tasks import TaskSettings
+from core.quoted import quoted
 from core.tasks import FilePrompts, Task, TaskError, file_prompts, get_task, names_code, task_names
 from core.tasks.base import POOL_SEED, Prompt
 from core.tasks.columns import likely
@@ -89,7 +90,7 @@ def _file(draft: Draft, settings: TaskSettings | None) -> None:
             return
         names, rows = seen
         _propose(draft, names)
-        _columns(draft, [replace(what, kind="choice", choices=tuple(names)) for what in COLUMNS])
+        _columns(draft, [replace(what, kind="choice", choices=tuple(names), ask="Choose one") for what in COLUMNS])
         _columns(draft, SPLIT)
         _preview(rows, names, settings.file.prompt, settings.file.answer)
         try:
@@ -106,8 +107,24 @@ def _propose(draft: Draft, names: Sequence[str]) -> None:
             draft.write(what.path, name)
             if urls.list_param("set") != list(draft.changes):  # else it would be proposed for ever
                 st.rerun()
-    if names and tuple(draft.value(what.path) for what in COLUMNS) == likely(names):
+    guessed = [what.label.lower() for what, name in zip(COLUMNS, likely(names), strict=True)
+               if name is not None and draft.value(what.path) == name]  # fmt: skip
+    if len(guessed) == len(COLUMNS):
         st.caption("The columns were chosen by their names; choose others where these are not meant.")
+    elif guessed:
+        st.caption(f"The {guessed[0]} was chosen by its name; choose another where it is not meant.")
+
+
+def to_choose(draft: Draft) -> str:
+    """Which columns of the file still have to be chosen, as a sentence in Markdown; "" if none."""
+    path = draft.value("task.file.path")
+    seen = _look(path) if str(draft.value("task.name")) == "file" and isinstance(path, str) and path else None
+    names = seen[0] if seen else []
+    missing = [what for what in COLUMNS if draft.value(what.path) not in names]
+    if not names or not missing or any(draft.value(what.path) != draft.original(what.path) for what in missing):
+        return ""
+    labels = " and the ".join(f"**{what.label}**" for what in missing)
+    return f"Choose the {labels}: no name in the file says so; its columns are {inert_markdown(quoted(names))}."
 
 
 def _look(path: str) -> tuple[list[str], list[Row]] | None:

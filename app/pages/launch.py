@@ -135,7 +135,7 @@ def _summary(draft: Draft) -> None:
     with st.container(border=True):
         if experiment is None or problem:
             st.subheader("Not ready to start", anchor=False)
-            st.error(_in_labels(problem), icon=":material/error:")
+            st.error(task_forms.to_choose(draft) or _in_labels(problem), icon=":material/error:")
         else:
             _promise(experiment)
             for hint in _hints(experiment):

@@ -11,8 +11,8 @@ Kind = Literal["int", "float", "choice", "flag", "list", "text"]
 @dataclass(frozen=True)
 class Setting:
     """A field of `RunConfig` by its dotted path. `low` and `high` are what the widget offers, within what the config
-    allows; `none` says what an empty value means, "" where there must be one, and of a text what might stand there.
-    `list` is comma-separated text."""
+    allows; `none` says what an empty value means, "" where there must be one, and of a text what might stand there;
+    `ask` stands in a choice whose value is none of the choices, and was not chosen. `list` is comma-separated text."""
 
     path: str
     label: str
@@ -23,3 +23,4 @@ class Setting:
     step: float | None = None
     choices: tuple[Any, ...] = ()
     none: str = ""
+    ask: str = ""

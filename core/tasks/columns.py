@@ -16,7 +16,8 @@ BESIDE = frozenset({"id", "ids", "index", "idx", "no", "number", "type", "kind",
 
 def likely(names: Sequence[str]) -> tuple[str | None, str | None]:
     """The columns of the prompts and of the answers; None where no name says so. `a.b` counts by its last part."""
-    prompt = _best(names, PROMPTS)
+    asking = [name for name in names if _rank(name, ANSWERS) is None]  # "Answer text" is no text to be answered
+    prompt = _best(asking, PROMPTS)
     return prompt, _best([name for name in names if name != prompt], ANSWERS)
 
 
@@ -25,14 +26,15 @@ def _best(names: Sequence[str], words: Sequence[str]) -> str | None:
     return min(found)[2] if found else None
 
 
-def _rank(name: str, words: Sequence[str]) -> tuple[bool, int] | None:
-    """The smaller the likelier: a name that is a word before one that has it; None for any other."""
+def _rank(name: str, words: Sequence[str]) -> tuple[int, int] | None:
+    """The smaller the likelier: a name that is a word before one that has it, or begins with it; None for any other."""
     last = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.rpartition(".")[2])
     parts = [part for part in re.split(r"[^a-z]+", last.lower()) if part]
     if not parts or BESIDE & set(parts):
         return None
     whole = "_".join(parts)
     if whole in words:
-        return False, words.index(whole)
-    has = [place for place, word in enumerate(words) if f"_{word}_" in f"_{whole}_"]
-    return (True, has[0]) if has else None
+        return 0, words.index(whole)
+    has = [(1, place) for place, word in enumerate(words) if f"_{word}_" in f"_{whole}_"]
+    begins = [(2, place) for place, word in enumerate(words) if whole.startswith(word)]
+    return next(iter(has + begins), None)

@@ -65,12 +65,38 @@ def test_a_file_is_chosen_step_by_step(no_runs, open_page, sums):
 
 def test_columns_without_a_telling_name_are_asked_for_once_and_by_their_label(no_runs, open_page, tmp_path):
     path = tmp_path / "a.csv"
-    path.write_text("eins;zwei\n1+1;2\n")
+    path.write_text("eins;zwei\n" + "".join(f"{n}+0;{n}\n" for n in range(60)))
     at = open_page("launch", preset="grpo", set=["task.name=file", f"task.file.path={path}"])
+    assert len(at.error) == 1
+    assert at.error[0].value.startswith("Choose the **Prompt column** and the **Answer column**: ")
+    assert texts(at).replace("\\", "").count("its columns are 'eins', 'zwei'") == 1
+    column = widget(at.selectbox, "draft:task.file.prompt")
+    assert list(column.options) == ["eins", "zwei"] and column.value is None
+    column.set_value("eins").run()
+    assert not at.exception and at.error[0].value.startswith("Choose the **Answer column**: ")
+    widget(at.selectbox, "draft:task.file.answer").set_value("zwei").run()
+    assert not at.exception
+    task = launched(at).run.task.file
+    assert (task.prompt, task.answer) == ("eins", "zwei")
+
+
+def test_one_column_is_chosen_by_its_name_and_the_other_asked_for(no_runs, open_page, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("Question text,zwei\n1+1,2\n")
+    at = open_page("launch", preset="grpo", set=["task.name=file", f"task.file.path={path}"])
+    assert widget(at.selectbox, "draft:task.file.prompt").value == "Question text"
+    assert "The prompt column was chosen by its name" in texts(at)
+    assert [one.value.partition(":")[0] for one in at.error] == ["Choose the **Answer column**"]
+
+
+def test_a_column_of_a_link_that_the_file_lacks_stays_offered_beside_its_own(no_runs, open_page, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("eins,zwei\n1+1,2\n")
+    of_link = ["task.name=file", f"task.file.path={path}", "task.file.prompt=drei", "task.file.answer=zwei"]
+    at = open_page("launch", preset="grpo", set=of_link)
+    column = widget(at.selectbox, "draft:task.file.prompt")
+    assert list(column.options) == ["eins", "zwei", "drei"] and column.value == "drei"
     assert len(at.error) == 1 and at.error[0].value.startswith("**Prompt column** (task\\.file\\.prompt): ")
-    said = texts(at).replace("\\", "")
-    assert said.count("it has 'eins', 'zwei'") == 1
-    assert {"eins", "zwei"} < set(widget(at.selectbox, "draft:task.file.prompt").options)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ from core.tasks.columns import likely
         (["extra_info.index", "reward_model.ground_truth", "prompt"], ("prompt", "reward_model.ground_truth")),
         (["instruction", "input", "output"], ("instruction", "output")),
         (["text", "label"], ("text", "label")),
+        (["Questions", "ANSWERS", "notes"], ("Questions", "ANSWERS")),
+        (["Frage", "Answer text"], (None, "Answer text")),
         (["eins", "zwei"], (None, None)),
         (["prompt"], ("prompt", None)),
         (["", "123", "Ответ"], (None, None)),
