@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import pyarrow as pa
+
 from core.importers.base import Found, ImportFailed, Place, Places, Report
 from core.importers.formats._values import Refused
 
@@ -23,6 +25,8 @@ NO_OBJECT = "the line is no JSON object"
 TOO_LONG = "the line is longer than 256 MB"
 UNREADABLE = "{} is not there any more, or cannot be opened: it was left out."
 GZIP = b"\x1f\x8b"
+UNREADABLE_PARQUET = (pa.ArrowException, OSError, ValueError, OverflowError, LookupError)
+"""What a Parquet file may raise that is damaged, or has values that Python has no place for: times, zones, texts."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from core.importers.base import Found, ImportFailed
-from core.importers.formats._lines import opened
+from core.importers.formats._lines import UNREADABLE_PARQUET, opened
 
 HEAD = 256 * 1024
 LONGEST_LINE = 8 * 2**20
@@ -170,7 +170,7 @@ def glance(path: Path) -> Glance:
     if head[:4] == b"PAR1":
         try:
             schema = pq.read_schema(path)
-        except (pa.ArrowException, OSError):
+        except UNREADABLE_PARQUET:
             return Glance(path, "unknown")
         return Glance(path, "parquet", columns={item.name: item.type for item in schema})
     rows = tuple(_objects(head))

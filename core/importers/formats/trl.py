@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from core.importers.base import ROWS, Format, Found, Place, Places, Report
 from core.importers.formats._columns import NO_TEXT, Plan, convert
-from core.importers.formats._lines import UNREADABLE, name_of
+from core.importers.formats._lines import UNREADABLE, UNREADABLE_PARQUET, name_of
 from core.importers.formats._look import Glance, recognise
 from core.importers.formats._repeats import Repeats
 
@@ -83,9 +83,9 @@ def _tables(path: Path, file: str, report: Report, plans: list[Plan]) -> Iterato
                 for batch in handle.iter_batches(READ_AT_ONCE, columns=plan.columns, use_threads=False):
                     yield convert(batch, plan, file, seen, report)
                     seen += len(batch)
-            except (pa.ArrowException, OSError):
+            except UNREADABLE_PARQUET:
                 report.refuse(DAMAGED, f"{file}, row {seen + 1}", rows - seen)
-    except (pa.ArrowException, OSError):
+    except UNREADABLE_PARQUET:
         report.note(f"{file} is no Parquet file that can be read: it was left out.")
 
 

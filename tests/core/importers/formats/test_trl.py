@@ -195,6 +195,34 @@ def test_bytes_that_are_no_text_are_replaced(tmp_path):
     assert any("no UTF-8" in note for note in report.notes)
 
 
+BAD_TEXT = pa.Array.from_buffers(pa.string(), 1, pa.array([b"caf\xe9"]).buffers())
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([2**62], pa.timestamp("us")),
+        pa.array([2**62], pa.duration("s")),
+        pa.array([5], pa.timestamp("us", "Nowhere/Nope")),
+        pa.StructArray.from_arrays([BAD_TEXT], ["content"]),
+    ],
+    ids=["a time after all years", "a span of ages", "a zone that is not there", "no UTF-8 within"],
+)
+def test_values_that_python_has_no_place_for_are_refused(tmp_path, column):
+    pq.write_table(pa.table({"step": [1], "prompt": ["p"], "completion": column}), tmp_path / "a.parquet")
+    report = Report()
+    assert read(tmp_path, report) == []
+    assert report.refused == {DAMAGED: 1}
+
+
+def test_a_column_whose_name_is_no_text_is_a_damaged_file(tmp_path):
+    completions(tmp_path, 1, ["a"], right=[1.0])
+    file = tmp_path / "completions_00001.parquet"
+    file.write_bytes(file.read_bytes().replace(b"completion", b"compl\xe9tion"))
+    with pytest.raises(ImportFailed, match="damaged"):
+        find(tmp_path)
+
+
 def test_only_new_files_are_read_again_and_repeats_of_read_ones_are_known(tmp_path):
     done = {}
     completions(tmp_path, 1, **batch(1))
