@@ -78,7 +78,9 @@ def convert(batch: pa.RecordBatch, plan: Plan, file: str, before: int, report: R
     }
     if plan.own:
         columns["advantage"] = None  # the mean of the tokens', which are there
-    columns |= whole_rows({name: given[name].cast(SCHEMA.field(name).type, safe=False) for name in plan.own})
+    for name in plan.own:
+        given[name].validate(full=True)
+    columns |= whole_rows({name: given[name].cast(SCHEMA.field(name).type) for name in plan.own})
     arrays = [pa.nulls(rows, item.type) if columns.get(item.name) is None else columns[item.name] for item in SCHEMA]
     table = pa.table(arrays, schema=SCHEMA)
     kept = ~(wrong | textless)

@@ -223,6 +223,23 @@ def test_a_column_whose_name_is_no_text_is_a_damaged_file(tmp_path):
         find(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"token_ids": [[2**40]]},
+        {"length": [2**40]},
+        {"group": BAD_TEXT},
+        {"tokens": pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), BAD_TEXT)},
+    ],
+    ids=lambda own: next(iter(own)),
+)
+def test_the_labs_own_columns_with_what_they_cannot_hold_are_refused(tmp_path, own):
+    completions(tmp_path, 1, ["a"], right=[1.0], token_advantage=[[1.0]], **own)
+    report = Report()
+    assert read(tmp_path, report) == []
+    assert report.refused == {DAMAGED: 1}
+
+
 def test_only_new_files_are_read_again_and_repeats_of_read_ones_are_known(tmp_path):
     done = {}
     completions(tmp_path, 1, **batch(1))
