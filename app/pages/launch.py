@@ -17,7 +17,7 @@ from core.advantage import Method
 from core.advantage.registry import BASES, WEIGHTS
 from core.config import ConfigError, ExperimentConfig, RunConfig, dump
 from core.runs import RunError, command_for
-from core.runs.create import bytes_needed, check_machine, check_space, weight_bytes
+from core.runs.create import check_machine, check_space, disk_bytes
 from core.runs.locks import visible_gpus
 from core.runs.sinks import PACKAGES, installed
 
@@ -205,7 +205,7 @@ def _promise(experiment: ExperimentConfig) -> None:
         f"evaluated every {count(run.evaluate.every, 'step')} on {task_forms.held_out(run)} held-out prompts"
         if run.evaluate.every else "never evaluated on held-out prompts",
         *([f"trained by {run.processes} processes together"] if run.processes > 1 else []),
-        f"at most {size(sum(bytes_needed(one) + weight_bytes(one) for one in runs))} on disk, checkpoints included",
+        f"at most {size(sum(map(disk_bytes, runs)))} on disk, checkpoints included",
     ]  # fmt: skip
     st.markdown("\n".join(f"- {line}" for line in lines))
     if len(experiment.methods) > 1:

@@ -28,6 +28,9 @@ BYTES_PER_TOKEN = 140
 """Of a stored token: about 65 in the live steps and 4 more with a correction between sampler and trainer, as much again
 while a run is sealed (measured on embedded runs)."""
 
+BYTES_PER_RUN, BYTES_PER_STEP = 3 * 2**20, 45 * 2**10
+"""Of an almost empty store, and of the files of a step beside its tokens (measured)."""
+
 SPARE_BYTES = 100 * 2**20
 """For what is not counted: logs, the machine's own needs."""
 
@@ -186,7 +189,7 @@ def check_locks(config: RunConfig) -> None:
 
 def check_space(root: Path, configs: list[RunConfig]) -> None:
     """Raise RunError if the disk could not hold the runs' tokens at their full length, and their checkpoints."""
-    needed = SPARE_BYTES + sum(bytes_needed(config) + weight_bytes(config) for config in configs)
+    needed = SPARE_BYTES + sum(map(disk_bytes, configs))
     there = next(path for path in (root, *root.parents) if path.exists())
     free = shutil.disk_usage(there).free
     if free < needed:
@@ -195,6 +198,11 @@ def check_space(root: Path, configs: list[RunConfig]) -> None:
             f"not enough disk space in {root}: {runs} up to {_megabytes(needed)}, "
             f"{_megabytes(free)} are free; free some, or choose another folder of runs"
         )
+
+
+def disk_bytes(config: RunConfig) -> int:
+    """What a run's folder takes at most, while it runs and after."""
+    return BYTES_PER_RUN + config.steps * BYTES_PER_STEP + bytes_needed(config) + weight_bytes(config)
 
 
 def bytes_needed(config: RunConfig) -> int:
@@ -208,15 +216,16 @@ def bytes_needed(config: RunConfig) -> int:
 
 
 def weight_bytes(config: RunConfig) -> int:
-    """What a run's adapter and its checkpoints take at most: one more than are kept, while one is written. 0 where the
-    model cannot be looked at."""
+    """What a run's adapter and its checkpoints take at most: one more than are kept, while one is written or after a
+    stop. 0 where the model cannot be looked at."""
     from core.models.catalog import describe
 
     model = describe(config.model)
     if not model.ready:
         return 0
     adapter = FLOAT * adapter_parameters(config, model)
-    return adapter + (config.checkpoint.keep + 1) * adapter * (1 + moments(config))
+    written = -(-config.steps // config.checkpoint_every)
+    return adapter + (min(config.checkpoint.keep, written) + 1) * adapter * (1 + moments(config))
 
 
 def _create(root: Path, config: RunConfig, experiment: ExperimentConfig) -> Path:

@@ -13,6 +13,7 @@ from core.runs import RunError, create_runs, list_runs, start
 from core.runs import create as create_module
 from core.runs.status import read_status
 from tests.core.runs.conftest import experiment
+from tests.needs import need_smollm2
 
 
 def test_folders_are_whole_when_they_appear(root: Path) -> None:
@@ -119,6 +120,20 @@ def test_locks_without_a_place_are_noticed_before(
     with pytest.raises(RunError, match=r"file.*: .*; set ADVANTAGE_LAB_LOCKS to a folder of yours"):
         start(root, experiment())
     assert not root.exists()
+
+
+@pytest.mark.parametrize(
+    ("taken", "settings"),
+    [
+        (80_821_855, {"steps": 3, "prompts_per_step": 2, "group_size": 2, "sampling": {"max_new_tokens": 16}}),
+        (141_991_000, {"steps": 20, "prompts_per_step": 8, "group_size": 8, "sampling": {"max_new_tokens": 32}}),
+    ],
+)
+def test_the_disk_of_a_larger_model_counts_its_checkpoints(taken: int, settings: dict) -> None:
+    """`taken` is what such runs took, measured."""
+    need_smollm2()
+    run = experiment(model="smollm2-135m", **settings).run
+    assert taken <= create_module.disk_bytes(run) < 3 * taken
 
 
 def test_more_steps_need_more_space() -> None:

@@ -9,7 +9,7 @@ from shutil import copytree
 from core.config import read_run
 from core.models.catalog import EMBEDDED_PATH
 from core.runs import read_status, resume, start, stop
-from core.runs.create import weight_bytes
+from core.runs.create import disk_bytes, weight_bytes
 from core.store import open_runs
 from core.store.check import check
 from tests.core.runs.conftest import experiment, wait_for
@@ -38,7 +38,10 @@ def test_a_real_run_stopped_resumed_finished_and_sealed(root: Path) -> None:
     assert (path / "adapter" / "adapter_model.safetensors").exists()
     assert (path / "rollouts.duckdb").exists()
     kept = sum(file.stat().st_size for file in path.rglob("*.safetensors"))  # the adapter and the checkpoints
-    assert kept <= weight_bytes(read_run(path / "config.yaml")) < 2 * kept
+    config = read_run(path / "config.yaml")
+    assert kept <= weight_bytes(config) < 2 * kept
+    taken = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    assert taken <= disk_bytes(config) < 3 * taken
     report = check(path)
     assert (report.problems, report.steps) == ([], LONG + 1)
     with open_runs([path]) as lab:
