@@ -18,11 +18,13 @@ from core.importers.places import Place, Places
 from core.store.schema import Column
 
 __all__ = [
-    "ROLLOUT", "ROWS", "SCHEMA", "Format", "Found", "ImportFailed", "Place", "Places", "Report",
+    "LETTERS", "ROLLOUT", "ROWS", "SCHEMA", "Format", "Found", "ImportFailed", "Place", "Places", "Report",
 ]  # fmt: skip
 
 ROWS = 8192
 """Rollouts of one table, about."""
+LETTERS = 32 * 2**20
+"""Characters of the texts of one table, about: fewer rollouts, where they are long."""
 
 _text, _f32, _f64, _i32, _i64, _bool = (
     pa.string(), pa.float32(), pa.float64(), pa.int32(), pa.int64(), pa.bool_(),

@@ -30,6 +30,8 @@ TAIL, MANIFEST = "import_tail", "import_manifest"
 MEMORY_MB = 512
 AT_ONCE = 150_000
 """Rows of an insert, about: whole row groups of the file, which then needs no second writing."""
+BYTES_AT_ONCE = 64 * 2**20
+"""Of an insert, about: fewer rows, where their texts are long."""
 
 
 class Sealed:
@@ -49,7 +51,7 @@ class Sealed:
         (self._create if new else self._widen)()
         self._waiting: list[Tables] = []
         self._steps: list[int] = []
-        self._rows = 0
+        self._rows = self._bytes = 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="insert")
         self._running: Future[None] | None = None
 
@@ -85,14 +87,15 @@ class Sealed:
         self._waiting += several
         self._steps += steps
         self._rows += sum(rows.num_rows for tables in several for rows in tables.values())
-        if self._rows >= AT_ONCE:
+        self._bytes += sum(rows.nbytes for tables in several for rows in tables.values())
+        if self._rows >= AT_ONCE or self._bytes >= BYTES_AT_ONCE:
             self._flush()
 
     def _flush(self) -> None:
         self.wait()
         if self._steps:
             self._running = self._thread.submit(self._insert, self._waiting, self._steps)
-        self._waiting, self._steps, self._rows = [], [], 0
+        self._waiting, self._steps, self._rows, self._bytes = [], [], 0, 0
 
     def wait(self) -> None:
         """Return when all that was handed over is written; what went wrong there is raised here."""

@@ -39,7 +39,8 @@ _KEYS = """
     coalesce(nullif(reward, 'nan'::DOUBLE), list_sum(list_filter(map_values(parts), lambda x: isfinite(x))),
         'nan'::DOUBLE) AS reward, coalesce(correct::INT::DOUBLE, {judge}, reward, 'nan'::DOUBLE) AS verdict,
     CASE WHEN isfinite(advantage) THEN advantage ELSE 'nan'::DOUBLE END AS advantage,
-    coalesce({size}, length, -1) AS length, {size} IS NOT NULL AS tokened, {row} AS row_hash
+    coalesce({size}, length, -1) AS length, {size} IS NOT NULL AS tokened,
+    coalesce(strlen(prompt), 0) + coalesce(strlen(answer), 0) + coalesce(strlen(text), 0) AS letters, {row} AS row_hash
     FROM incoming
 """
 

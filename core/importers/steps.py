@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from core.importers.base import LETTERS
 from core.importers.fit import Rollouts
 from core.importers.keys import Order
 from core.importers.metrics import eval_row, metrics_row
@@ -48,7 +49,7 @@ def write_steps(stage: Stage, file: Sealed, order: Order, builder: Builder, prog
     steps, starts = np.unique(order.step, return_index=True)
     ends = np.append(starts[1:], len(order.step))
     last, done = Last(), 0
-    for first, beyond in _chunks(starts, ends, order.keys["length"], order.keys["tokened"]):
+    for first, beyond in _chunks(starts, ends, order.keys):
         here = slice(starts[first], ends[beyond - 1])
         rows = Rows(stage.fetch(order.seq[here]), {name: values[here] for name, values in order.keys.items()})
         made: list[Tables] = []
@@ -87,10 +88,11 @@ def _record(builder: Builder, rows: Rows, order: Order, step: int, start: int, e
     return record
 
 
-def _chunks(starts: np.ndarray, ends: np.ndarray, length: np.ndarray, tokened: np.ndarray) -> Iterator[tuple[int, int]]:
+def _chunks(starts: np.ndarray, ends: np.ndarray, keys: dict[str, np.ndarray]) -> Iterator[tuple[int, int]]:
     """Ranges of steps that are made ready together: at least one, as many as fit."""
     first = 0
-    cost = np.append(0, np.cumsum(np.where(tokened, np.maximum(length, 1), 1) / TOKENS_TOGETHER + 1 / TOGETHER))
+    tokens = np.where(keys["tokened"], np.maximum(keys["length"], 1), 1)
+    cost = np.append(0, np.cumsum(tokens / TOKENS_TOGETHER + 1 / TOGETHER + keys["letters"] / LETTERS))
     for i in range(len(starts)):
         if i > first and cost[ends[i]] - cost[starts[first]] > 1:
             yield first, i

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from core.importers.base import ROWS, SCHEMA, Found, Place, Places, Report
+from core.importers.base import LETTERS, ROWS, SCHEMA, Found, Place, Places, Report
 from core.importers.formats._lines import Line, lines
 from core.importers.formats._values import Refused
 
@@ -23,6 +23,7 @@ NUMBERS = 4_000_000
 OPEN_AT_ONCE = 200
 """Files that are read side by side at most."""
 LISTS = tuple(item.name for item in SCHEMA if pa.types.is_list(item.type))
+TEXTS = ("prompt", "answer", "text")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 Rollout = dict[str, Any]
@@ -54,18 +55,20 @@ class Batch:
 
     rows: list[Rollout] = field(default_factory=list)
     numbers: int = 0
+    letters: int = 0
 
     def add(self, rollout: Rollout) -> None:
         self.rows.append(rollout)
         self.numbers += sum(len(rollout[name]) for name in LISTS if rollout.get(name) is not None)
+        self.letters += sum(len(rollout.get(name) or "") for name in TEXTS)
 
     @property
     def full(self) -> bool:
-        return len(self.rows) >= ROWS or self.numbers >= NUMBERS
+        return len(self.rows) >= ROWS or self.numbers >= NUMBERS or self.letters >= LETTERS
 
     def table(self) -> pa.Table:
         """The table of `SCHEMA`; the batch is empty afterwards."""
-        rows, self.rows, self.numbers = self.rows, [], 0
+        rows, self.rows, self.numbers, self.letters = self.rows, [], 0, 0
         return pa.table([column([row.get(item.name) for row in rows], item.type) for item in SCHEMA], schema=SCHEMA)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from core.importers.base import ROWS, Format, Found, Place, Places, Report
+from core.importers.base import LETTERS, ROWS, Format, Found, Place, Places, Report
 from core.importers.formats._columns import NO_TEXT, Plan, convert
 from core.importers.formats._lines import UNREADABLE, UNREADABLE_PARQUET, name_of
 from core.importers.formats._look import Glance, recognise
@@ -57,7 +57,7 @@ def read(found: Found, report: Report, done: Places) -> Iterator[pa.Table]:
             waiting += _new(table, f"{file}, row {rows + 1}", repeats, report)
             rows += len(table)
             steps.update(table["step"].drop_null().unique().to_pylist())
-            if sum(map(len, waiting)) >= ROWS:
+            if sum(map(len, waiting)) >= ROWS or sum(part.nbytes for part in waiting) >= LETTERS:
                 yield pa.concat_tables(waiting).combine_chunks()
                 waiting = []
         done[file] = Place(stat.st_size, rows, stat.st_mtime_ns)
@@ -80,13 +80,20 @@ def _tables(path: Path, file: str, report: Report, plans: list[Plan]) -> Iterato
             if not rows:
                 report.note(f"{file} has no rows.")
             try:
-                for batch in handle.iter_batches(READ_AT_ONCE, columns=plan.columns, use_threads=False):
+                for batch in handle.iter_batches(_at_once(handle), columns=plan.columns, use_threads=False):
                     yield convert(batch, plan, file, seen, report)
                     seen += len(batch)
             except UNREADABLE_PARQUET:
                 report.refuse(DAMAGED, f"{file}, row {seen + 1}", rows - seen)
     except UNREADABLE_PARQUET:
         report.note(f"{file} is no Parquet file that can be read: it was left out.")
+
+
+def _at_once(handle: pq.ParquetFile) -> int:
+    """Rows that are read together: fewer of long ones, as the file says of its fullest part."""
+    groups = [handle.metadata.row_group(i) for i in range(handle.metadata.num_row_groups)]
+    longest = max([1, *(group.total_byte_size // max(1, group.num_rows) for group in groups)])
+    return max(1, min(READ_AT_ONCE, LETTERS // longest))
 
 
 def _starts(table: pa.Table) -> list[int]:

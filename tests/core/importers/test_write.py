@@ -13,6 +13,8 @@ import pytest
 
 from core.advantage import AdvantageError, build, compute
 from core.config import ConfigError, read_run
+from core.importers import sealed
+from core.importers import steps as writing
 from core.importers.base import Found, ImportFailed, Places, Report
 from core.importers.manifest import MANIFEST, read_manifest
 from core.importers.write import HIDDEN, Imported, bring_in
@@ -314,3 +316,23 @@ def test_many_steps_in_one_chunk_and_a_step_in_many_tables(root: Path, files: Pa
     for number, rewards in wanted.items():
         stored = rows(made, f'SELECT reward FROM rollouts WHERE step = {number} ORDER BY "group", rollout')
         assert [row["reward"] for row in stored] == rewards
+
+
+def test_steps_with_long_texts_are_written_a_few_at_a_time(
+    root: Path, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 30 KB a response, thousands would fill the memory where rows alone are counted."""
+    for number in range(6):
+        write(files, f"{number}.parquet", **step(number, [[1, 0]], text=["a" * 200] * 2))
+    ready, inserts = [], []
+    monkeypatch.setattr(writing, "LETTERS", 1000)
+    monkeypatch.setattr(
+        writing, "Rows", lambda table, keys, make=writing.Rows: ready.append(len(table)) or make(table, keys)
+    )
+    monkeypatch.setattr(sealed, "BYTES_AT_ONCE", 1)
+    insert = sealed.Sealed._insert
+    monkeypatch.setattr(sealed.Sealed, "_insert", lambda *args: inserts.append(args[2]) or insert(*args))
+    made = take(root, files)
+    assert ready == [4, 4, 4]
+    assert inserts == [[0, 1], [2, 3], [4, 5]]
+    assert check(made.path).problems == []

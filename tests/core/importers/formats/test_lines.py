@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from core.importers.base import ROWS, ImportFailed, Report
+from core.importers.base import LETTERS, ROWS, ImportFailed, Report
 from core.importers.formats import all_formats, find
 from core.importers.formats._lines import NO_OBJECT
 from tests.core.importers.formats.reading import read, write_lines
@@ -196,6 +196,13 @@ def test_many_rows_come_in_tables_and_places_follow_them(tmp_path):
         assert done["3.jsonl"].rows == seen
     assert seen == 2 * ROWS + 5
     assert done["3.jsonl"].size == path.stat().st_size
+
+
+def test_tables_of_long_texts_have_fewer_rows(tmp_path):
+    path = write_lines(tmp_path / "3.jsonl", [row(f"{at} {'x' * 1_000_000}") for at in range(80)])
+    sizes = [len(table) for table in all_formats()["verl"].read(find(path), Report(), {})]
+    assert sum(sizes) == 80
+    assert max(sizes) <= LETTERS // 1_000_000 + 1
 
 
 def test_a_line_of_many_megabytes_is_read(tmp_path):

@@ -75,6 +75,16 @@ def test_tables_are_of_bounded_size(tmp_path):
     assert max(sizes) < 4 * ROWS
 
 
+def test_tables_of_long_texts_have_fewer_rows(tmp_path):
+    rows, long = 800, 100_000
+    for step in range(2):
+        completions(tmp_path, step, [f"{step}.{row} {'x' * long}" for row in range(rows)], right=[1.0] * rows)
+    found = find(tmp_path)
+    sizes = [table.nbytes for table in all_formats()["trl"].read(found, Report(), {})]
+    assert sum(sizes) > 2 * rows * long
+    assert max(sizes) < 1.5 * rows * long, "a step, and no more"
+
+
 def test_reward_functions_may_come_and_go(tmp_path):
     completions(tmp_path, 9, ["a"], old_reward=[1.0])
     completions(tmp_path, 10, ["b"], new_reward=[2.0], kept_reward=[3.0])
