@@ -129,10 +129,13 @@ def _check_columns(settings: FileSettings, path: Path, columns: set[str], found:
     """Raise TaskError where the file has nothing to train on, with the likeliest reason."""
     if found.train or found.held:
         return
+    if found.refused and found.refused["not UTF-8"] == found.refused.total():
+        raise TaskError(f"{FIELD}: {path} is not UTF-8: save it as UTF-8")
+    there = look(path)[0] if found.refused else []
     for name, column in (("prompt", settings.prompt), ("answer", settings.answer)):
-        if column not in columns and found.refused:
-            there = quoted(look(path)[0])
-            raise TaskError(f"task.file.{name}: {path} has no column {column!r} with anything in it; it has {there}")
+        if column not in columns and there:
+            words = f"has no column {column!r} with anything in it; it has {quoted(there)}"
+            raise TaskError(f"task.file.{name}: {path} {words}")
     why = ", ".join(f"{count} × {reason}" for reason, count in found.refused.most_common(3))
     raise TaskError(f"{FIELD}: {path} has no row that can be used" + (f" ({why})" if why else ""))
 

@@ -17,6 +17,8 @@ KINDS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "p
 LONGEST_LINE = 4 * 2**20
 """Bytes of a line of JSONL."""
 BATCH = 1024
+SNIFFED = 8
+"""Lines of a table by which its separator is told."""
 LONGEST_NAME = 2000
 """Bytes of a column's name, beyond which it cannot be chosen."""
 LOOKED_AT = 50
@@ -114,9 +116,12 @@ def _object(line: bytes) -> Mapping[str, Any] | str:
 
 def _csv(path: Path, _columns: Sequence[str]) -> Iterator[Row]:
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        reader = csv.reader(file, delimiter=_separator(file.readline(LONGEST_LINE), path))
+        reader = csv.reader(file, delimiter=_separator([file.readline(LONGEST_LINE) for _ in range(SNIFFED)], path))
         file.seek(0)
-        header = next(reader, [])
+        try:
+            header = next(reader, [])
+        except csv.Error as error:
+            raise TaskError(f"{FIELD}: the first line of {path} names no columns ({error})") from error
         if any("\ud800" <= char <= "\udfff" for name in header for char in name):
             raise TaskError(f"{FIELD}: the first line of {path} is not UTF-8; save the file as UTF-8")
         if len(set(header)) < len(header):
@@ -138,10 +143,19 @@ def _csv(path: Path, _columns: Sequence[str]) -> Iterator[Row]:
             )
 
 
-def _separator(line: str, path: Path) -> str:
-    """What parts the first line into the most columns: tables of half of Europe have semicolons in their .csv."""
-    first = "\t," if path.suffix.lower() == ".tsv" else ",;\t"
-    return max(first, key=lambda sign: len(next(csv.reader([line], delimiter=sign), [])))
+def _separator(lines: Sequence[str], path: Path) -> str:
+    """What parts most of the first lines like the very first, then into the most columns: tables of half of Europe have
+    semicolons in their .csv."""
+    return max("\t," if path.suffix.lower() == ".tsv" else ",;\t", key=lambda sign: _agreeing(lines, sign))
+
+
+def _agreeing(lines: Sequence[str], sign: str) -> tuple[int, int]:
+    """(how many lines have the columns of the first, how many those are); (0, 0) if it has one alone."""
+    try:
+        counts = [len(fields) for fields in csv.reader(lines, delimiter=sign) if fields]
+    except csv.Error:  # a field of more than 128 kB
+        return 0, 0
+    return (counts.count(counts[0]), counts[0]) if counts and counts[0] > 1 else (0, 0)
 
 
 def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Row]:

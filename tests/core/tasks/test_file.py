@@ -109,13 +109,16 @@ def test_rows_that_cannot_be_used_are_counted_by_reason(tmp_path):
         ("a.csv", "question;result\n1+1=?;2\n3,5+1=?;4\n"),
         ("a.csv", "question\tresult\n1+1=?\t2\n3;5\t4\n"),
         ("a.csv", '"question, short";question;result\n"x, y; z";1+1=?;2\n;3+1=?;4\n'),
+        ("a.csv", 'question,"result; a number; no unit"\n1+1=?,2\n3;1=?,4\n'),
+        ("a.csv", 'question,result\n"1;1;\n=?",2\n3+1=?,4\n'),
         ("a.tsv", "question,result\n1+1=?,2\n3+1=?,4\n"),
         ("a.tsv", "question\tresult\n1,1,1=?\t2\n3+1=?\t4\n"),
     ],
 )
 def test_the_separator_of_a_table_is_that_of_its_first_line(tmp_path, name, content):
     (tmp_path / name).write_text(content)
-    found = file_prompts(settings(tmp_path / name))
+    answer = next(name for name in look(tmp_path / name)[0] if name.startswith("result"))
+    found = file_prompts(settings(tmp_path / name, answer=answer))
     assert sorted(prompt.answer for prompt in found.train + found.held) == ["2", "4"] and not found.refused
 
 
@@ -175,6 +178,23 @@ def test_a_changed_file_is_read_again(tmp_path):
             "latin.csv",
             "question,l\u00f6sung\n1,2\n".encode("latin-1"),
             r"first line of .*latin\.csv is not UTF-8; save",
+        ),
+        (
+            "cells.csv",
+            "question;result\nL\u00f6se 1+1;2\n".encode("latin-1"),
+            r"cells\.csv is not UTF-8: save it as UTF-8$",
+        ),
+        ("w.jsonl", '{"question": 1}\n'.encode("utf-16"), r"no row that can be used \(1 × not UTF-8, 1 × not JSON\)"),
+        ("wide.csv", "question\tresult\n1+1\t2\n".encode("utf-16"), r"wide\.csv is not UTF-8; save"),
+        (
+            "latin.jsonl",
+            '{"question": "L\u00f6se", "result": 2}\n'.encode("latin-1"),
+            r"latin\.jsonl is not UTF-8: save it as UTF-8$",
+        ),
+        (
+            "long.csv",
+            b"question,result" + b"x" * 200_000 + b"\n1,2\n",
+            r"first line of .*long\.csv names no columns \(field",
         ),
         (
             "c.jsonl",
