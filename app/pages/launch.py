@@ -10,8 +10,7 @@ from app import actions, data, forms, memory_plan, method_forms, model_forms, ta
 from app.draft import Draft, read_draft
 from app.inert import inert_markdown, visible
 from app.views.setting import Setting
-from app.views.settings import ADVANCED, CURVES, ESSENTIAL
-from app.views.task_settings import COLUMNS, FILE
+from app.views.settings import ADVANCED, CURVES, ESSENTIAL, all_settings
 from app.words import count, duration, number, size
 from core.advantage import Method
 from core.advantage.registry import BASES, WEIGHTS
@@ -25,7 +24,7 @@ LARGER_LR = 1e-4
 """A learning rate for models larger than the embedded one."""
 EMBEDDED_TASKS = ("embedded",)
 """Tasks whose prompts the embedded model can read."""
-LABELS = {what.path: what.label for group in (ESSENTIAL, *ADVANCED.values(), (FILE, *COLUMNS)) for what in group}
+LABELS = {what.path: what.label for what in all_settings()}
 """What the page calls the settings that a sentence may name."""
 
 
@@ -170,9 +169,11 @@ def _summary(draft: Draft) -> None:
 
 def _in_labels(problem: str) -> str:
     """A sentence about a setting, as Markdown, by the name that the page gives it."""
-    path, colon, rest = problem.partition(": ")
-    label = LABELS.get(path) if colon else None
-    return f"**{label}** ({inert_markdown(path)}): {inert_markdown(rest)}" if label else inert_markdown(problem)
+    for sign in (": ", " is "):
+        path, _, rest = problem.partition(sign)
+        if path in LABELS:
+            return f"**{LABELS[path]}** ({inert_markdown(path)}){sign}{inert_markdown(rest)}"
+    return inert_markdown(problem)
 
 
 def _checked(draft: Draft) -> tuple[ExperimentConfig | None, str]:

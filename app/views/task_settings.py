@@ -16,7 +16,7 @@ TASK = (
 
 FILE = Setting("task.file.path", "Dataset file", "text",
     "The path of a .jsonl, .parquet or .csv file on the lab's machine, with a row for each prompt. It is read where it "
-    "is, and never changed. A relative path starts in the lab's own folder.",
+    "is, and never changed. A relative path starts in the folder that the lab was started in, else in the lab's own.",
     none="~/data/my-sums.jsonl")  # fmt: skip
 
 COLUMNS = (

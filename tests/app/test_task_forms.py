@@ -43,7 +43,9 @@ def test_a_file_is_chosen_step_by_step(no_runs, open_page, sums):
     at = open_page("launch", preset="grpo")
     widget(at.selectbox, "draft:task.name").set_value("file").run()
     assert len(at.error) == 1 and "name a" in at.error[0].value and widget(at.button, "start").disabled
-    assert widget(at.text_input, "draft:task.file.path").placeholder
+    assert at.error[0].value.startswith("**Dataset file** (task\\.file\\.path) is empty")
+    path = widget(at.text_input, "draft:task.file.path")
+    assert path.placeholder and "starts in the folder that the lab was started in" in path.help
     widget(at.text_input, "draft:task.file.path").set_value(str(sums)).run()
     assert not at.error and "were chosen by their names" in texts(at)
     columns = widget(at.selectbox, "draft:task.file.prompt")
@@ -78,6 +80,19 @@ def test_columns_without_a_telling_name_are_asked_for_once_and_by_their_label(no
     assert not at.exception
     task = launched(at).run.task.file
     assert (task.prompt, task.answer) == ("eins", "zwei")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("task.file.template=x", "**Prompt template** (task.file.template): must have {prompt}"),
+        ("task.file.held_out=2", "**Held out** (task.file.held_out): must be at most 0.9"),
+        ("prompts_per_step=90", "**Prompts a step** (prompts_per_step) is 90, but the task 'file' has only"),
+    ],
+)
+def test_an_error_has_the_label_of_its_field(no_runs, open_page, sums, change, words):
+    at = open_page("launch", preset="grpo", set=of_file(sums, change))
+    assert [one.value.replace("\\", "").startswith(words) for one in at.error] == [True]
 
 
 def test_one_column_is_chosen_by_its_name_and_the_other_asked_for(no_runs, open_page, tmp_path):
