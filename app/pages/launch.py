@@ -19,11 +19,14 @@ from core.runs import RunError, command_for
 from core.runs.create import check_machine, check_space, disk_bytes
 from core.runs.locks import visible_gpus
 from core.runs.sinks import PACKAGES, installed
+from core.tasks import FILE, get_task
+from core.tasks.base import POOL_SEED
+from core.tasks.embedded import is_own_wording
 
 LARGER_LR = 1e-4
 """A learning rate for models larger than the embedded one."""
-EMBEDDED_TASKS = ("embedded",)
-"""Tasks whose prompts the embedded model can read."""
+ASKED = 64
+"""Prompts of a file that tell whether the embedded model can read it."""
 LABELS = {what.path: what.label for what in all_settings()}
 """What the page calls the settings that a sentence may name."""
 
@@ -259,7 +262,7 @@ def _hints(experiment: ExperimentConfig) -> list[str]:
         hints.append(
             f"With {run.group_size} rollouts a prompt most groups are all right or all wrong and teach nothing."
         )
-    if run.model == "embedded" and run.task.name not in EMBEDDED_TASKS:
+    if run.model == "embedded" and _foreign(run):
         hints.append(
             "The embedded model has seen sums of the lab's own wording and nothing else: of other prompts it gets "
             "nearly all wrong, so that there is little to learn from. Take smollm2-135m, or a model of yours."
@@ -273,6 +276,14 @@ def _hints(experiment: ExperimentConfig) -> list[str]:
     if not run.evaluate.every:
         hints.append("Without evaluation there is no pass@1: only the noisy training reward says whether it learned.")
     return hints
+
+
+def _foreign(run: RunConfig) -> bool:
+    """Whether the run asks mostly for what the embedded model has never seen; a file may hold the lab's own sums."""
+    if run.task.name != FILE:
+        return run.task.name != "embedded"
+    prompts = get_task(run.task).train_pool(ASKED, POOL_SEED)
+    return 2 * sum(is_own_wording(prompt.text) for prompt in prompts) < len(prompts)
 
 
 def _idle(method: Method) -> str | None:

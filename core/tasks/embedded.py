@@ -19,13 +19,14 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 
 from core.tasks.base import Prompt, Verdict
 
 OPERATIONS = (2, 3, 4)
 LARGEST_TOTAL = 19
 LARGEST_OPERAND = 9
+LONGEST_OWN = 32  # characters of a prompt of its own; there are fewer
 LONGEST_READ = 4096  # characters of a response that are read for its steps
 
 Chain = tuple[int, tuple[tuple[str, int], ...]]
@@ -128,6 +129,15 @@ def parse_chain(text: str) -> Chain | None:
     if match is None:
         return None
     return int(match[1]), tuple((sign, int(number)) for sign, number in _TERM.findall(match[2]))
+
+
+def is_own_wording(text: str) -> bool:
+    """Whether a prompt is one of those that the embedded model was made for."""
+    chain = parse_chain(text.removesuffix("=?")) if len(text) <= LONGEST_OWN else None
+    if chain is None or len(chain[1]) not in OPERATIONS or prompt_of(chain).text != text:
+        return False
+    totals = list(accumulate(chain[1], lambda total, step: apply(total, *step), initial=chain[0]))
+    return all(0 <= total <= LARGEST_TOTAL for total in totals) and all(n <= LARGEST_OPERAND for _, n in chain[1])
 
 
 def apply(a: int, operator: str, b: int) -> int:

@@ -17,6 +17,7 @@ from core.config import parse, parse_run
 from core.models.catalog import EMBEDDED_PATH
 from core.runs import create_runs
 from core.runs.folders import run_info
+from core.tasks import get_task
 from core.tasks.own_function import ONLY_THERE
 from tests.app.conftest import texts
 from tests.app.launch_form import launched, widget
@@ -134,6 +135,22 @@ def test_a_column_that_no_config_can_name_is_not_offered(no_runs, open_page, tmp
     assert not at.exception and "Something went wrong" not in texts(at)
     assert widget(at.selectbox, "draft:task.file.prompt").value == "question"
     assert name not in widget(at.selectbox, "draft:task.file.prompt").options
+
+
+def test_the_embedded_model_may_read_a_file_of_its_own_sums(no_runs, open_page, tmp_path):
+    def warned(*more: str) -> bool:
+        at = open_page("launch", preset="grpo", set=["task.name=file", f"task.file.path={path}", *more])
+        assert not at.exception and not at.error
+        return any("The embedded model has seen" in one.value for one in at.warning)
+
+    path = tmp_path / "a.jsonl"
+    own = get_task("embedded")
+    prompts = [*own.train_pool(60, 0), *own.held_out(20)]
+    rows = [{"prompt": prompt.text, "answer": prompt.answer} for prompt in prompts]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert not warned()
+    assert warned("task.file.template=What is {prompt}")
+    assert not any("embedded model has seen" in one.value for one in open_page("launch", preset="grpo").warning)
 
 
 def test_a_learning_rate_for_a_larger_model_is_a_press_away(no_runs, open_page, tmp_path):

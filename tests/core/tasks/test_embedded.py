@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.tasks import Prompt, TaskError, get_task, task_names
-from core.tasks.embedded import is_held_out, parse_chain, read_steps, write_chain
+from core.tasks.embedded import is_held_out, is_own_wording, parse_chain, read_steps, write_chain
 
 TASK = get_task("embedded")
 QUESTION = Prompt("7+8-3+6=?", "18")
@@ -138,6 +138,12 @@ def test_any_text_gets_a_verdict(response):
 def test_traits(response, traits):
     found = TASK.verify(QUESTION, response).traits
     assert {name: found[name] for name in traits} == traits
+
+
+def test_its_own_wording_is_told_from_any_other():
+    assert all(is_own_wording(prompt.text) for prompt in get_task("embedded").train_pool(200, 0))
+    others = ["7+8-3+6", "7+8-3=? ", "7 + 8 - 3=?", "7=?", "9+9+9=?", "1-2+3=?", "1+12-3=?", "07+8-3=?", "", "٣+٣+٣=?"]
+    assert not any(is_own_wording(text) for text in [*others, "7+8-3=?\n", "1+1" * 100_000 + "=?"])
 
 
 def test_chains_are_read_and_written():
