@@ -53,6 +53,8 @@ def test_a_file_is_chosen_step_by_step(no_runs, open_page, sums):
     assert (columns.value, widget(at.selectbox, "draft:task.file.answer").value) == ("question", "result")
     assert list(columns.options) == ["id", "question", "result"]
     assert "take smollm2-135m" in " ".join(one.value.lower() for one in at.warning)
+    told = "**Verifier and reward:** the same text as the answer (exact); "
+    assert any(one.label.startswith(told) for one in at.expander)
     columns.set_value("id").run()
     assert not at.exception and "were chosen by their names" not in texts(at)
     widget(at.selectbox, "draft:task.file.prompt").set_value("question").run()
@@ -175,6 +177,15 @@ def test_rows_are_shown_split_and_counted(no_runs, open_page, sums):
     assert "<b>" not in said and "![i]" not in said
     sums.write_text(sums.read_text().replace("0+0=?", "0+0 ?"))
     assert at.run().dataframe[0].value["question"][0] == "0+0 ?", "a file that was written anew is read anew"
+
+
+def test_a_row_that_the_preview_lacks_is_counted(no_runs, open_page, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("question;result\n1+1\n" + "".join(f"{n}+0;{n}\n" for n in range(60)))
+    at = open_page("launch", preset="grpo", set=of_file(path))
+    assert not at.exception and not at.error and len(at.dataframe[0].value) == 4
+    assert "**1\u00a0row left out**" in texts(at)
+    assert "| not as many fields as the first line | 1 | line 2 |" in texts(at)
 
 
 def test_a_hostile_file_stays_text(no_runs, open_page, tmp_path):
