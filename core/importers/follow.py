@@ -10,6 +10,7 @@ import numpy as np
 from core.importers.base import Places, Report
 from core.importers.fit import Outcome, Rollouts, fit
 from core.importers.manifest import Manifest, read_manifest
+from core.importers.places import ENDING, Place, ending_of
 from core.importers.sealed import Before
 from core.importers.stage import Stage
 from core.runs.folders import list_runs
@@ -49,15 +50,22 @@ def find(root: Path, form: str, source: Path, wishes: Wishes) -> Path | None:
 
 
 def _grown(source: Path, manifest: Manifest) -> bool:
-    """Whether every file that was read is still there and no shorter."""
+    """Whether every file that was read is still there, no shorter, and with the same bytes where its reading ended."""
     base = source.parent if source.is_file() else source
-    for file, place in (manifest.places or {}).items():
-        try:
-            if (base / file).stat().st_size < place.size:
-                return False
-        except OSError:
-            return False
-    return True
+    try:
+        return all(_goes_on(base / file, place) for file, place in (manifest.places or {}).items())
+    except OSError:
+        return False
+
+
+def _goes_on(file: Path, place: Place) -> bool:
+    stat = file.stat()
+    if stat.st_size < place.size or not place.ending or stat.st_mtime_ns == place.modified_ns:
+        return stat.st_size >= place.size
+    with file.open("rb") as handle:
+        start = max(0, place.size - ENDING)
+        handle.seek(start)
+        return ending_of(handle.read(place.size - start)) == place.ending
 
 
 def sort_out(

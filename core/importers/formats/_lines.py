@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from core.importers.base import Found, ImportFailed, Place, Places, Report
 from core.importers.formats._values import Refused
+from core.importers.places import ENDING, ending_of
 
 LONGEST = 256 * 2**20
 """Bytes of a line at most."""
@@ -105,9 +106,14 @@ def lines(found: Found, path: Path, report: Report, done: Places) -> Iterator[Li
         try:
             goes_on = known is not None and not packed and stat.st_size >= known.size
             at, before = (known.size, known.rows) if goes_on else (0, 0)
-            start = Place(at, _count_lines(handle, at), stat.st_mtime_ns)
-            for line in _objects(handle, file, start, report):
-                place = replace(line.place, size=stat.st_size) if packed else line.place
+            number, last, passed = _count_lines(handle, at)
+            if passed < at:  # another process has just begun it anew
+                report.note(f"{file} is shorter than it was: it was read anew.")
+                at, before, number, last = 0, 0, 0, b""
+                handle.seek(0)
+            start = Place(at, number, stat.st_mtime_ns)
+            for line in _objects(handle, file, start, last, report):
+                place = replace(line.place, size=stat.st_size, ending="") if packed else line.place
                 yield replace(line, place=place, before=before)
         except (EOFError, zlib.error, gzip.BadGzipFile):
             report.note(f"{file} ends in the middle of what was packed: its rows up to there were read.")
@@ -115,27 +121,31 @@ def lines(found: Found, path: Path, report: Report, done: Places) -> Iterator[Li
             report.note(f"{file} could not be read to its end ({error.strerror}): its rows up to there were read.")
 
 
-def _count_lines(handle: BinaryIO, size: int) -> int:
-    """The lines in the next bytes, which are passed."""
-    number = 0
-    while size > 0 and (raw := handle.read(min(size, 2**20))):
+def _count_lines(handle: BinaryIO, size: int) -> tuple[int, bytes, int]:
+    """The lines in the next bytes, which are passed; the last of these bytes; and how many they are."""
+    number, last, passed = 0, b"", 0
+    while passed < size and (raw := handle.read(min(size - passed, 2**20))):
         number += raw.count(b"\n")
-        size -= len(raw)
-    return number
+        last = (last + raw)[-ENDING:]
+        passed += len(raw)
+    return number, last, passed
 
 
-def _objects(handle: BinaryIO, file: str, start: Place, report: Report) -> Iterator[Line]:
+def _objects(handle: BinaryIO, file: str, start: Place, last: bytes, report: Report) -> Iterator[Line]:
+    """`last` are the last bytes before the start."""
     at, number, clean = start.size, start.rows, True
     while raw := handle.readline(LONGEST):
         number += 1
         if len(raw) == LONGEST and not raw.endswith(b"\n"):
-            at += len(raw) + _skip(handle)
+            passed, last = _skip(handle)
+            at += len(raw) + passed
             report.refuse(TOO_LONG, f"{file}, line {number}")
             continue
         if not raw.endswith(b"\n") and raw.strip() and not _whole(raw):
             report.note(f"The last line of {file} (line {number}) is torn: it was left for a later import.")
             break
         at += len(raw)
+        last = raw[-ENDING:] if len(raw) >= ENDING else (last + raw)[-ENDING:]
         if not raw.strip():
             continue
         try:
@@ -148,17 +158,18 @@ def _objects(handle: BinaryIO, file: str, start: Place, report: Report) -> Itera
         if replaced and clean:
             report.note(f"{file} has bytes that are no UTF-8 (first in line {number}): they were replaced by \ufffd.")
             clean = False
-        yield Line(file, number, row, Place(at, number, start.modified_ns))
+        yield Line(file, number, row, Place(at, number, start.modified_ns, ending_of(last)))
     if not number:
         report.note(f"{file} is empty.")
-    yield Line(file, number, None, Place(at, number, start.modified_ns))
+    yield Line(file, number, None, Place(at, number, start.modified_ns, ending_of(last)))
 
 
-def _skip(handle: BinaryIO) -> int:
-    """Read on to the end of the line; the bytes passed."""
-    passed = 0
+def _skip(handle: BinaryIO) -> tuple[int, bytes]:
+    """Read on to the end of the line; the bytes passed, and the last of them."""
+    passed, last = 0, b""
     while raw := handle.readline(LONGEST):
         passed += len(raw)
+        last = (last + raw[-ENDING:])[-ENDING:]
         if raw.endswith(b"\n"):
             break
-    return passed
+    return passed, last

@@ -12,10 +12,12 @@ import pytest
 
 from core.config import read_run
 from core.importers import work as working
+from core.importers.formats import all_formats, find
 from core.importers.manifest import read_manifest
 from core.importers.write import Imported, bring_in
 from core.runs import get_run, list_runs
 from core.store import StoreError, check, open_runs
+from tests.core.importers.formats.reading import write_lines
 from tests.core.importers.tables import TABLES, found, step, write
 
 
@@ -137,6 +139,34 @@ def test_files_begun_anew_other_names_and_other_conventions_are_other_runs(root:
     shutil.rmtree(files)
     write(files, "0.parquet", **step(0, [[1, 0]]))
     assert take(root, files).path not in (first.path, named.path, other.path)
+
+
+@pytest.mark.parametrize("longer", [0, 1, 500])
+def test_lines_of_another_training_in_the_same_file_are_another_run(root: Path, files: Path, longer: int) -> None:
+    """Also where the file has its old size or more by then: what was read ends with other bytes."""
+
+    def rollouts(word: str, steps: int) -> list[dict[str, Any]]:
+        return [
+            {"input": "2+3?", "output": f"{word} {at}", "gts": "5", "score": float(at % 2), "step": number}
+            for number in range(steps)
+            for at in range(4)
+        ]
+
+    def bring() -> Imported:
+        return bring_in(root, all_formats()["verl"], find(files))
+
+    path = write_lines(files / "all.jsonl", rollouts("one", 2))
+    first = bring()
+    write_lines(path, rollouts("one", 3)[8:], "a")
+    os.utime(path, ns=(1, 1))
+    grown = bring()
+    assert (grown.path, grown.report.taken) == (first.path, 4)
+    write_lines(path, rollouts("two" + "x" * longer, 3))
+    os.utime(path, ns=(2, 2))
+    anew = bring()
+    assert anew.path != first.path
+    assert (anew.followed, anew.report.taken, anew.report.notes, anew.report.refused) == (False, 12, [], {})
+    assert get_run(root, first.path.name).step == 3
 
 
 def test_the_convention_stays_and_the_fit_is_over_the_whole_run(root: Path, files: Path) -> None:

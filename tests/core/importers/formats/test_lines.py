@@ -7,6 +7,7 @@ import os
 import pytest
 
 from core.importers.base import LETTERS, ROWS, ImportFailed, Report
+from core.importers.formats import _lines as lines
 from core.importers.formats import all_formats, find
 from core.importers.formats._lines import NO_OBJECT
 from tests.core.importers.formats.reading import read, write_lines
@@ -185,6 +186,23 @@ def test_a_packed_file_that_ends_early_gives_what_it_has(tmp_path):
     report = Report()
     assert 0 < len(read(tmp_path / "3.jsonl.gz", report)) < 2000
     assert any("in the middle" in note for note in report.notes)
+
+
+def test_a_file_that_is_cut_right_before_it_is_read_gives_no_row_twice(tmp_path, monkeypatch):
+    path, done, report = write_lines(tmp_path / "3.jsonl", [row(str(at)) for at in range(8)]), {}, Report()
+    assert len(read(path, done=done)) == 8
+    later(path)
+    found, opened = find(path), lines.opened
+
+    def cut_and_opened(path):
+        write_lines(path, [row(str(at)) for at in range(3)])
+        return opened(path)
+
+    monkeypatch.setattr(lines, "opened", cut_and_opened)
+    (table,) = all_formats()["verl"].read(found, report, done)
+    assert table["text"].to_pylist() == ["0", "1", "2"]
+    assert any("shorter" in note for note in report.notes)
+    assert done["3.jsonl"].size == path.stat().st_size
 
 
 def test_many_rows_come_in_tables_and_places_follow_them(tmp_path):
